@@ -1,0 +1,360 @@
+"""Puts edits into a tree in one pass, so that an edit inside another one's replacement is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.edits import Edit, Statement
+
+Parent = Callable[[cst.CSTNode], cst.CSTNode | None]
+
+# Comments that say nothing once the lazy graph is gone.
+_ABOUT_LAZY_TENSORS = re.compile(r"mark_step|torch_xla\.sync|lazy (graph|tensor)|step marker", re.IGNORECASE)
+
+# Where an expression may stand without parentheses, whatever it is.
+_DELIMITED = (
+    cst.AnnAssign,
+    cst.Annotation,
+    cst.Arg,
+    cst.Assert,
+    cst.Assign,
+    cst.AugAssign,
+    cst.DictElement,
+    cst.Element,
+    cst.Expr,
+    cst.FormattedStringExpression,
+    cst.If,
+    cst.Index,
+    cst.Lambda,
+    cst.Param,
+    cst.Raise,
+    cst.Return,
+    cst.While,
+    cst.WithItem,
+)
+
+
+def conflicts(plan: Iterable[Edit]) -> set[cst.CSTNode]:
+    """The nodes that two edits want to replace."""
+    seen: set[cst.CSTNode] = set()
+    twice: set[cst.CSTNode] = set()
+    for edit in plan:
+        if not isinstance(edit, edits.Insert):
+            (twice if edit.old in seen else seen).add(edit.old)
+    return twice
+
+
+def touched(plan: Iterable[Edit]) -> Iterator[cst.CSTNode]:
+    """The original nodes that edits change or stand beside."""
+    for edit in plan:
+        yield edit.at if isinstance(edit, edits.Insert) else edit.old
+
+
+def apply(
+    module: cst.Module,
+    parent: Parent,
+    plan: Sequence[Edit],
+    comments: Mapping[cst.CSTNode, Sequence[str]],
+    uncomment: Mapping[cst.CSTNode, Sequence[str]],
+    known: Callable[[cst.CSTNode], bool],
+) -> cst.Module:
+    """The module with all edits in place.
+
+    `comments` are lines put above statements, `uncomment` lines taken away from there. `known` says
+    whether a node belongs to the original module; only such nodes without an edit below them are left
+    unvisited, and so stay the very same objects.
+    """
+    spine: set[cst.CSTNode] = set()
+    for node in [*touched(plan), *comments, *uncomment]:
+        current: cst.CSTNode | None = node
+        while current is not None and current not in spine:
+            spine.add(current)
+            current = parent(current)
+    result = module.visit(_Applier(module, plan, comments, uncomment, spine, known))
+    return result
+
+
+class _Applier(cst.CSTTransformer):
+    def __init__(
+        self,
+        module: cst.Module,
+        plan: Sequence[Edit],
+        comments: Mapping[cst.CSTNode, Sequence[str]],
+        uncomment: Mapping[cst.CSTNode, Sequence[str]],
+        spine: set[cst.CSTNode],
+        known: Callable[[cst.CSTNode], bool],
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.comments = comments
+        self.uncomment = uncomment
+        self.spine = spine
+        self.known = known
+        self.stack: list[cst.CSTNode] = []
+        self.active: set[cst.CSTNode] = set()
+        self.replacing: dict[cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Unindent] = {}
+        self.carried: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
+        self.before: dict[cst.CSTNode, list[Statement]] = {}
+        self.after: dict[cst.CSTNode, list[Statement]] = {}
+        for edit in plan:
+            if isinstance(edit, edits.Insert):
+                (self.before if edit.before else self.after).setdefault(edit.at, []).extend(edit.new)
+            else:
+                self.replacing[edit.old] = edit
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self.stack.append(node)
+        if node in self.replacing and node not in self.active:
+            # What is below is visited through the replacement.
+            return False
+        return node in self.spine or not self.known(node)
+
+    def on_leave(  # type: ignore[override]
+        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        self.stack.pop()
+        edit = None if original_node in self.active else self.replacing.get(original_node)
+        if isinstance(edit, edits.Replace):
+            return self._replaced(edit, original_node)
+        if isinstance(original_node, cst.SimpleStatementLine):
+            assert isinstance(updated_node, cst.SimpleStatementLine)
+            return self._line(original_node, updated_node)
+        if isinstance(original_node, cst.BaseCompoundStatement):
+            assert isinstance(updated_node, cst.BaseCompoundStatement)
+            return self._compound(original_node, updated_node, edit)
+        if isinstance(original_node, cst.SimpleStatementSuite):
+            assert isinstance(updated_node, cst.SimpleStatementSuite)
+            return self._suite(original_node, updated_node)
+        if isinstance(original_node, (cst.IndentedBlock, cst.Module)):
+            return self._block(original_node, updated_node)
+        return updated_node
+
+    # Expressions
+
+    def _replaced(self, edit: edits.Replace, original: cst.CSTNode) -> cst.CSTNode:
+        self.active.add(original)
+        new = edit.new.visit(self)
+        self.active.discard(original)
+        assert isinstance(new, cst.CSTNode)
+        if isinstance(new, cst.BaseExpression) and not new.lpar:
+            around = self.stack[-1] if self.stack else None
+            if isinstance(original, cst.BaseExpression) and original.lpar:
+                return new.with_changes(lpar=original.lpar, rpar=original.rpar)
+            if not isinstance(around, _DELIMITED):
+                return edits.parenthesized(new)
+        return new
+
+    # Statements
+
+    def _line(
+        self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        if not any(small in self.replacing for small in original.body):
+            return self._around(original, [updated])
+        # Runs of small statements that stay are lines; what replaces one is lines of its own.
+        lines: list[Statement] = []
+        run: list[cst.BaseSmallStatement] = []
+
+        def close() -> None:
+            if run:
+                run[-1] = run[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+                lines.append(updated.with_changes(body=list(run), leading_lines=[]))
+                run.clear()
+
+        for small, small_updated in zip(original.body, updated.body, strict=True):
+            edit = self.replacing.get(small)
+            if isinstance(edit, edits.ReplaceStatement):
+                new = self._new_statements(edit, small)
+                if new:
+                    close()
+                    lines.extend(new)
+            else:
+                run.append(small_updated)
+        close()
+        if lines:
+            lines[-1] = _with_trailing(lines[-1], original.trailing_whitespace)
+        return self._around(original, _with_leading_first(lines, original.leading_lines))
+
+    def _compound(
+        self,
+        original: cst.BaseCompoundStatement,
+        updated: cst.BaseCompoundStatement,
+        edit: edits.ReplaceStatement | edits.Unindent | None,
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        if edit is None:
+            return self._around(original, [updated])
+        leading = getattr(original, "leading_lines", ())
+        if isinstance(edit, edits.Unindent):
+            new = self._unindented(edit)
+        else:
+            new = self._new_statements(edit, original)
+        new = _with_leading_first(new, leading)
+        is_elif = isinstance(self.stack[-1], cst.If) and self.stack[-1].orelse is original
+        if is_elif:
+            return self._clause(new)
+        return self._around(original, new)
+
+    def _clause(self, new: list[Statement]) -> cst.CSTNode | cst.RemovalSentinel:
+        """What takes the place of an `elif`: another `elif`, an `else`, or nothing."""
+        if not new:
+            return cst.RemovalSentinel.REMOVE
+        if len(new) == 1 and isinstance(new[0], cst.If):
+            return new[0]
+        return cst.Else(body=cst.IndentedBlock(body=new))
+
+    def _new_statements(self, edit: edits.ReplaceStatement, original: cst.CSTNode) -> list[Statement]:
+        self.active.add(original)
+        new: list[Statement] = []
+        for statement in edit.new:
+            visited = statement.visit(self)
+            if isinstance(visited, cst.FlattenSentinel):
+                new.extend(node for node in visited if isinstance(node, Statement))
+            elif isinstance(visited, Statement):
+                new.append(visited)
+        self.active.discard(original)
+        return new
+
+    def _unindented(self, edit: edits.Unindent) -> list[Statement]:
+        self.active.add(edit.old)
+        body = edit.body.visit(self)
+        self.active.discard(edit.old)
+        if isinstance(body, cst.SimpleStatementSuite):
+            return [cst.SimpleStatementLine(body=body.body, trailing_whitespace=body.trailing_whitespace)]
+        assert isinstance(body, cst.IndentedBlock)
+        new = [statement for statement in body.body if isinstance(statement, Statement)]
+        beside = body.header.comment
+        if beside is not None and new:
+            line = cst.EmptyLine(comment=beside)
+            new[0] = _with_leading(new[0], [line], front=True)
+        return new
+
+    def _around(
+        self, original: cst.CSTNode, core: list[Statement]
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        """The statement with its comments, and what is inserted before and after it."""
+        block = self.stack[-1]
+        carried = self.carried.pop(block, [])
+        if not core:
+            self.carried[block] = [*carried, *self._outlives(original, block)]
+            carried = []
+        elif carried and carried[0].comment is None:
+            leading = getattr(core[0], "leading_lines", ())
+            if leading and leading[0].comment is None:
+                carried = [line for line in carried if line.comment is not None]
+        gone = self.uncomment.get(original, ())
+        if core and gone:
+            core[0] = _without_lines(core[0], gone)
+        lines = self.comments.get(original, ())
+        if core and lines:
+            added = [cst.EmptyLine(comment=cst.Comment(line)) for line in lines]
+            core[0] = _with_leading(core[0], added, front=False)
+        before = [self._inserted(statement) for statement in self.before.get(original, ())]
+        after = [self._inserted(statement) for statement in self.after.get(original, ())]
+        if before and core:
+            # Blank lines move up to what is inserted; comments stay with their statement.
+            leading = list(getattr(core[0], "leading_lines", ()))
+            blank = []
+            while leading and leading[0].comment is None:
+                blank.append(leading.pop(0))
+            if isinstance(before[0], cst.FunctionDef) and isinstance(block, cst.Module):
+                # A helper function stands apart from what is around it.
+                blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
+                leading = [*blank, *leading]
+            before[0] = _with_leading(before[0], blank, front=True)
+            core[0] = core[0].with_changes(leading_lines=leading)
+        whole = _with_leading_first([*before, *core, *after], carried)
+        if not whole:
+            return cst.RemovalSentinel.REMOVE
+        return whole[0] if len(whole) == 1 else cst.FlattenSentinel(whole)
+
+    def _outlives(self, original: cst.CSTNode, block: cst.CSTNode) -> list[cst.EmptyLine]:
+        """The lines above a statement that goes which stay: comments may be about more than it."""
+        leading = list(getattr(original, "leading_lines", ()))
+        ours = self.uncomment.get(original, ())
+        kept = [
+            line
+            for line in leading
+            if line.comment is not None
+            and line.comment.value not in ours
+            and not _ABOUT_LAZY_TENSORS.search(line.comment.value)
+        ]
+        is_first = getattr(block, "body", ())[:1] == (original,)
+        if leading and leading[0].comment is None and not is_first:
+            return [leading[0], *kept]
+        return kept
+
+    def _inserted(self, statement: Statement) -> Statement:
+        visited = statement.visit(self)
+        assert isinstance(visited, Statement)
+        return visited
+
+    def _suite(self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite) -> cst.CSTNode:
+        """`if c: a(); b()`: what is replaced there can only be small statements again."""
+        if not any(small in self.replacing for small in original.body):
+            return updated
+        body: list[cst.BaseSmallStatement] = []
+        blocks: list[Statement] = []
+        for small, small_updated in zip(original.body, updated.body, strict=True):
+            edit = self.replacing.get(small)
+            if isinstance(edit, edits.ReplaceStatement):
+                new = self._new_statements(edit, small)
+            else:
+                new = [
+                    cst.SimpleStatementLine(
+                        body=[small_updated.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]
+                    )
+                ]
+            blocks.extend(new)
+        if all(isinstance(block, cst.SimpleStatementLine) for block in blocks):
+            for block in blocks:
+                assert isinstance(block, cst.SimpleStatementLine)
+                body.extend(block.body)
+            body = [small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT) for small in body]
+            return updated.with_changes(body=body or [cst.Pass()])
+        return cst.IndentedBlock(body=blocks, header=original.trailing_whitespace)
+
+    def _block(self, original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:
+        carried = [line for line in self.carried.pop(original, []) if line.comment is not None]
+        if carried:
+            footer = [*carried, *getattr(updated, "footer", ())]
+            updated = updated.with_changes(footer=footer)
+        if isinstance(updated, cst.IndentedBlock) and not updated.body:
+            return updated.with_changes(body=[cst.SimpleStatementLine(body=[cst.Pass()])])
+        return updated
+
+
+def _with_leading(statement: Statement, lines: Sequence[cst.EmptyLine], *, front: bool) -> Statement:
+    if not lines:
+        return statement
+    old = list(getattr(statement, "leading_lines", ()))
+    both = [*lines, *old] if front else [*old, *lines]
+    return statement.with_changes(leading_lines=both)
+
+
+def _with_leading_first(statements: list[Statement], lines: Sequence[cst.EmptyLine]) -> list[Statement]:
+    if not statements:
+        return []
+    return [_with_leading(statements[0], lines, front=True), *statements[1:]]
+
+
+def _with_trailing(statement: Statement, beside: cst.TrailingWhitespace) -> Statement:
+    """The statement with the comment that stood beside the one it replaces."""
+    if beside.comment is None:
+        return statement
+    if isinstance(statement, cst.SimpleStatementLine):
+        if statement.trailing_whitespace.comment is not None:
+            return statement
+        return statement.with_changes(trailing_whitespace=beside)
+    if isinstance(statement.body, cst.IndentedBlock) and statement.body.header.comment is None:
+        return statement.with_changes(body=statement.body.with_changes(header=beside))
+    return statement
+
+
+def _without_lines(statement: Statement, gone: Sequence[str]) -> Statement:
+    old = getattr(statement, "leading_lines", ())
+    kept = [line for line in old if line.comment is None or line.comment.value not in gone]
+    return statement.with_changes(leading_lines=kept)

@@ -1,0 +1,590 @@
+"""Decide, then apply: from the bytes of one file to its result.
+
+Every codemod reads the original tree and answers with findings and groups of edits. Then the groups
+that hold are applied in one pass, the imports are settled, and the result is proven before anybody
+may write it. A group that cannot be applied whole, or whose result fails a proof, becomes marks.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import os
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import libcst as cst
+
+from neuronmigrate import apply, catalogue, directives, edits, proof, registry
+from neuronmigrate.codemod import Codemod
+from neuronmigrate.config import Settings
+from neuronmigrate.edits import Edit, Statement
+from neuronmigrate.flow import Flow
+from neuronmigrate.imports import Settler
+from neuronmigrate.lossless import Restorer
+from neuronmigrate.markers import has_marker as has_marker
+from neuronmigrate.names import Kind, Names, dotted_name
+from neuronmigrate.plan import Finding, GroupRecord, Numerics, Place, Problem, Result, State, Trouble
+from neuronmigrate.positions import Positions
+from neuronmigrate.project import Project
+from neuronmigrate.rows import decide_row
+from neuronmigrate.site import Answer, Group, Site, Use
+
+LEGACY_IMPORT = "legacy-import"
+"""Name under which the engine reports what became of an import."""
+
+def migrate(path: str, raw: bytes, project: Project, settings: Settings) -> Result:
+    """What becomes of one file. Raises nothing: what goes wrong is a problem of the result."""
+    if not has_marker(raw) and not project.concerns(path):
+        return Result(path)
+    try:
+        return _File(path, raw, project, settings).result()
+    except _Unreadable as error:
+        problem = Problem(Trouble.PARSE, Place(path, error.line, error.column), error.message)
+        return Result(path, raw, problems=(problem,))
+    except RecursionError:
+        problem = Problem(Trouble.PARSE, Place(path, 1), "the code is nested too deeply to be read")
+        return Result(path, raw, problems=(problem,))
+    except Exception as error:
+        if os.environ.get("NEURONMIGRATE_DEBUG"):
+            raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{type(error).__name__}: {error} ({where.filename.rpartition('/')[2]}:{where.lineno})"
+        problem = Problem(Trouble.INTERNAL, Place(path, 1), f"internal error: {text}")
+        return Result(path, raw, problems=(problem,))
+
+
+class _Unreadable(Exception):
+    """The file is not Python that can be parsed."""
+
+    def __init__(self, message: str, line: int, column: int = 1) -> None:
+        super().__init__(message)
+        self.message, self.line, self.column = message, line, column
+
+
+@dataclass
+class _Built:
+    """One way of applying groups: the bytes that come of it and what they hold."""
+
+    after: bytes
+    answers: list[Answer] = field(default_factory=list)
+    emitted: tuple[str, ...] = ()
+    removed: frozenset[cst.CSTNode] = frozenset()
+    touched: tuple[cst.CSTNode, ...] = ()
+
+
+class _File:
+    """One file on its way through the engine."""
+
+    def __init__(self, path: str, raw: bytes, project: Project, settings: Settings) -> None:
+        self.path = path
+        self.raw = raw
+        self.project = project
+        self.settings = settings
+        self.module = _parse(raw)
+        self.names = Names(
+            self.module,
+            module_name=project.module_name(path),
+            is_package=path.endswith("__init__.py"),
+            exports=project.exports,
+        )
+        listed = self.names.dunder_all
+        self.exported = frozenset(listed.names) if listed else frozenset()
+        self.positions = Positions(self.module)
+        self.restorer = Restorer(raw, self.module, self.positions.code)
+        self.ignores = directives.ignores(self.positions.code)
+        flow = Flow(self.names, project.facts)
+        self.site = Site(path, self.module, self.names, flow, self.positions, project, settings)
+
+    def result(self, *, second: bool = False) -> Result:
+        """Decide, apply and prove."""
+        whole = next((ignore for ignore in self.ignores if ignore.whole_file and not ignore.names), None)
+        if whole is not None:
+            return Result(self.path, self.raw)
+        self._decide()
+        self._refuse_conflicts()
+        built = self._build()
+        problems: list[Problem] = []
+        faults = () if second else self._faults(built)
+        if faults:
+            built, problems = self._without_culprits(faults)
+        findings = self._findings(built)
+        groups = tuple(self._record(group) for group in self.site.groups)
+        after = None if built.after == self.raw else built.after
+        return Result(self.path, self.raw, after, tuple(findings), groups, tuple(problems))
+
+    # Decide
+
+    def _decide(self) -> None:
+        site = self.site
+        codemods = registry.load(Path(self.settings.codemods) if self.settings.codemods else None)
+        owners = {name: codemod for codemod in codemods for name in codemod.claimed}
+        site.uses = tuple(self._uses(owners))
+        by_codemod: dict[str, list[Use]] = {}
+        for use in site.uses:
+            if not use.stored and use.claim in owners:
+                by_codemod.setdefault(owners[use.claim].name, []).append(use)
+        answered: set[Use] = set()
+        for codemod in codemods:
+            site.codemod = codemod.name
+            for use in by_codemod.get(codemod.name, ()):
+                if use in site.settled or self._is_alias(use):
+                    continue
+                before = site.count
+                if use.ambiguous:
+                    site.mark(
+                        use.whole,
+                        use.name,
+                        f"`{use.binding.name}` stands for {use.ambiguous} here",
+                        "keep the branch for the native device and drop the other",
+                    )
+                elif use.claim in codemod.symbols:
+                    decide_row(site, use, codemod.symbols[use.claim])
+                else:
+                    codemod.use_handlers[use.claim](site, use)
+                if site.count != before:
+                    answered.add(use)
+            for kind, handler in codemod.node_handlers:
+                for node in site.nodes(kind):
+                    handler(site, node)
+            for site_handler in codemod.site_handlers:
+                site_handler(site)
+        for codemod in codemods:
+            if codemod.rest_handler is None:
+                continue
+            site.codemod = codemod.name
+            for use in site.uses:
+                if use not in answered and use not in site.settled and not self._is_alias(use):
+                    codemod.rest_handler(site, use)
+
+    def _is_alias(self, use: Use) -> bool:
+        """Whether a use only gives the name another name: `step = xm.mark_step`. Remembers it if so."""
+        if use.call is not None or use.stored:
+            return False
+        assign = self.names.parent(use.chain)
+        if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
+            return False
+        target = assign.targets[0].target
+        if not isinstance(target, cst.Name) or target.value in self.exported:
+            return False
+        self.site.aliases[assign] = (self.names.bound_by(target)[0], use)
+        return True
+
+    def _uses(self, owners: dict[str, Codemod]) -> Iterable[Use]:
+        """Every use of a legacy name, imports aside, in the order of the text."""
+        found = [use for head in self._heads() for use in self._use(head, owners)]
+        return sorted(found, key=lambda use: self.positions.span(use.node))
+
+    def _heads(self) -> Iterable[cst.Name]:
+        """The names that may lead to a legacy one: imports, what is assigned from them, and `self`."""
+        names = self.names
+        leading = {
+            binding.name
+            for binding in names.imports
+            if catalogue.touches_legacy(binding.target) or self.project.leads_to_legacy(binding.target)
+        }
+        grown = True
+        while grown:
+            grown = False
+            for binding in names.bindings:
+                root = dotted_name(binding.value).partition(".")[0] if binding.value else ""
+                if root in leading and binding.name not in leading and binding.kind is Kind.ASSIGN:
+                    leading.add(binding.name)
+                    grown = True
+        if any(
+            dotted_name(store.value).partition(".")[0] in leading for store in names.stores if store.value
+        ):
+            leading |= {"self", "cls"}
+        return [head for name in sorted(leading) for head in names.loads(name)]
+
+    def _use(self, head: cst.Name, owners: dict[str, Codemod]) -> Iterable[Use]:
+        names = self.names
+        chain: cst.BaseExpression = head
+        links = [chain]
+        parent = names.parent(chain)
+        while isinstance(parent, cst.Attribute) and parent.value is chain:
+            chain = parent
+            links.append(chain)
+            parent = names.parent(chain)
+        resolved = names.names_of(chain)
+        legacy = sorted(name for name in resolved.names if catalogue.is_legacy(name))
+        bindings = names.bindings_at(head)
+        if not legacy or not bindings:
+            return
+        name = claim = legacy[0]
+        node = chain
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            if ".".join(parts[:length]) in owners:
+                if len(parts) - length < len(links):
+                    claim, node = ".".join(parts[:length]), links[length - len(parts) - 1]
+                break
+        others = sorted(resolved.names - {name})
+        yield Use(
+            node=node,
+            chain=chain,
+            name=name,
+            claim=claim,
+            certain=resolved.certain,
+            binding=next((b for b in bindings if b.target), bindings[0]),
+            call=parent if isinstance(parent, cst.Call) and parent.func is chain else None,
+            stored=isinstance(parent, cst.AssignTarget)
+            or (isinstance(parent, (cst.AugAssign, cst.AnnAssign)) and parent.target is chain),
+            ambiguous=" or ".join(f"`{each}`" for each in [name, *others]) if others else "",
+        )
+
+    def _refuse_conflicts(self) -> None:
+        plan = [edit for group in self.site.groups if not group.refused for edit in group.edits]
+        for node in apply.conflicts(plan):
+            for group in self.site.groups:
+                if any(getattr(edit, "old", None) is node for edit in group.edits):
+                    group.refuse("two rewrites want to change this place")
+        for group in self.site.groups:
+            for answer in group.answers:
+                if self._ignored(answer.node, answer.codemod):
+                    group.refuse("an ignore comment stands on a part of it")
+
+    def _ignored(self, node: cst.CSTNode, codemod: str) -> bool:
+        if not self.ignores:
+            return False
+        first, last = self._lines(self.site.statement(node))
+        for ignore in self.ignores:
+            inside = first <= ignore.line <= last
+            above = ignore.own_line and self._comment_block_ends(ignore.line) == first - 1
+            if ignore.covers(codemod) and (ignore.whole_file or inside or above):
+                ignore.used.add(codemod if ignore.names else "*")
+                return True
+        return False
+
+    def _comment_block_ends(self, line: int) -> int:
+        lines = self.positions.code.splitlines()
+        while line < len(lines) and lines[line].lstrip().startswith("#"):
+            line += 1
+        return line
+
+    def _lines(self, statement: cst.CSTNode) -> tuple[int, int]:
+        """First and last line of a statement; of a compound one, of its header."""
+        span = self.positions.span(statement)
+        body = getattr(statement, "body", None)
+        if isinstance(body, cst.IndentedBlock) and body.body:
+            return span.line, max(span.line, self.positions.span(body.body[0]).line - 1)
+        return span.line, span.end_line
+
+    # Apply
+
+    def _build(self, only: Sequence[Group] | None = None) -> _Built:
+        """Apply the groups that hold, or only some of them."""
+        chosen = [
+            group for group in self.site.groups if not group.refused and (only is None or group in only)
+        ]
+        answers = self._answers(chosen)
+        plan: list[Edit] = [edit for group in chosen for edit in group.edits]
+        plan += self._helpers(chosen)
+        idle: list[Edit] = []
+        while self.site.aliases:
+            # Which aliases are idle shows only once the edits are in, and one can hold up another.
+            tree = self._apply([*plan, *idle], {}, {})
+            more = self._idle_aliases(self._names(tree), [*plan, *idle])
+            if not more:
+                break
+            idle += more
+        plan += idle
+        gone = {edit.old for edit in idle if isinstance(edit, edits.ReplaceStatement)}
+        answers += self._alias_answers(gone)
+        comments, uncomment = self._comments(answers)
+        if not (plan or comments or uncomment or self.site.released):
+            return _Built(self.raw, answers)
+        tree = self._apply(plan, comments, uncomment)
+        names = self._names(tree)
+        touched = tuple(apply.touched(plan))
+        used = {use.binding.node for use in self.site.uses} | self.site.released
+        settler = Settler(
+            tree,
+            names,
+            self.site.refs,
+            self.site.fresh_names,
+            is_legacy=lambda binding: catalogue.is_legacy(binding.target),
+            removable=lambda binding: binding.node in used and self.site.may_remove(binding),
+        )
+        settled = settler.settle()
+        after = self.restorer.restore(settled.tree)
+        return _Built(after, answers, settled.emitted, settled.removed, (*touched, *settled.removed))
+
+    def _helpers(self, chosen: Sequence[Group]) -> list[Edit]:
+        """The helper functions that these groups call, above the first statement that may need them."""
+        plan: list[Edit] = []
+        for key in dict.fromkeys(key for group in chosen for key in group.helpers):
+            callers = {
+                self._top(node)
+                for group in chosen
+                if key in group.helpers
+                for node in apply.touched(group.edits)
+            }
+            for statement in self.module.body:
+                if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+                    assert isinstance(statement, Statement)
+                    plan.append(edits.Insert(statement, self.site.helpers[key].code))
+                    break
+        return plan
+
+    def _top(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The statement of the module that holds a node."""
+        top = node
+        for around in self.names.ancestors(node):
+            if around is self.module:
+                break
+            top = around
+        return top
+
+    def _apply(
+        self,
+        plan: Sequence[Edit],
+        comments: dict[cst.CSTNode, list[str]],
+        uncomment: dict[cst.CSTNode, list[str]],
+    ) -> cst.Module:
+        return apply.apply(
+            self.module, self.names.parent, plan, comments, uncomment, self.positions.__contains__
+        )
+
+    def _names(self, tree: cst.Module) -> Names:
+        return Names(
+            tree,
+            module_name=self.names.module_name,
+            is_package=self.path.endswith("__init__.py"),
+            exports=self.project.exports,
+        )
+
+    def _idle_aliases(self, names: Names, plan: Sequence[Edit]) -> list[Edit]:
+        """Assignments such as `step = xm.mark_step` that nothing reads once the edits are in."""
+        gone = {edit.old for edit in plan if not isinstance(edit, edits.Insert)}
+        idle: list[Edit] = []
+        for assign, (binding, _) in self.site.aliases.items():
+            if assign in gone or names.parent(assign) is None:
+                continue
+            fresh = next(iter(names.bound_by(binding.node)), None)
+            if fresh is not None and not names.references(fresh):
+                idle.append(edits.ReplaceStatement(assign))
+        return idle
+
+    def _alias_answers(self, idle: set[cst.CSTNode]) -> list[Answer]:
+        """What became of the assignments that only rename a legacy name."""
+        answers = []
+        for assign, (binding, use) in self.site.aliases.items():
+            if assign in idle:
+                state, why, todo = State.FIXED, f"nothing reads `{binding.name}` any more", ""
+            else:
+                state, why = State.MARKED, f"`{binding.name}` is still used as another name for it"
+                todo = "call the legacy name where it is used, so that each call can be rewritten"
+            answers.append(
+                Answer(assign, LEGACY_IMPORT, state, use.name, why, todo, Numerics.SAME)
+            )
+        return answers
+
+    def _answers(self, chosen: Sequence[Group]) -> list[Answer]:
+        """All answers, with those of a group that does not hold turned into marks."""
+        answers = []
+        for answer in self.site.answers:
+            if not self._ignored(answer.node, answer.codemod):
+                answers.append(answer)
+        for group in self.site.groups:
+            for answer in group.answers:
+                if group in chosen:
+                    answers.append(answer)
+                elif not self._ignored(answer.node, answer.codemod):
+                    why = f"left as it was: {group.refused or 'the rewrite around it did not hold'}"
+                    todo = answer.todo or f"by hand: {answer.why}"
+                    answers.append(dataclasses.replace(answer, state=State.MARKED, why=why, todo=todo))
+        return answers
+
+    def _comments(
+        self, answers: Iterable[Answer]
+    ) -> tuple[dict[cst.CSTNode, list[str]], dict[cst.CSTNode, list[str]]]:
+        """The comments to put above statements and those to take away."""
+        marks: dict[Statement, list[tuple[str, str]]] = {}
+        reviews: dict[Statement, list[tuple[str, str]]] = {}
+        answered: dict[Statement, set[str]] = {}
+        for answer in answers:
+            statement = self.site.statement(answer.node)
+            answered.setdefault(statement, set()).add(answer.codemod)
+            if answer.state is State.MARKED and answer.comment:
+                marks.setdefault(statement, []).append((answer.codemod, answer.message))
+            elif answer.state is State.REVIEW and self.settings.comment_reviews:
+                reviews.setdefault(statement, []).append((answer.codemod, answer.todo))
+        comments: dict[cst.CSTNode, list[str]] = {}
+        uncomment: dict[cst.CSTNode, list[str]] = {}
+        for statement, parts in reviews.items():
+            comments.setdefault(statement, []).append(directives.todo(parts, "REVIEW"))
+        for statement in dict.fromkeys([*marks, *answered]):
+            wanted = directives.todo(marks[statement]) if statement in marks else ""
+            names = set(directives.mark(wanted).names) if wanted else set()  # type: ignore[union-attr]
+            standing = self._standing(statement)
+            same = next((line for line, mark in standing if set(mark.names) == names and names), "")
+            for line, mark in standing:
+                if line != same and (names or answered[statement] & set(mark.names)):
+                    uncomment.setdefault(statement, []).append(line)
+            if wanted and not same:
+                comments.setdefault(statement, []).append(wanted)
+        return comments, uncomment
+
+    def _standing(self, statement: Statement) -> list[tuple[str, directives.Mark]]:
+        """Marks of an earlier run above a statement."""
+        lines = list(getattr(statement, "leading_lines", ()))
+        if self.module.body and statement is self.module.body[0]:
+            lines = [*self.module.header, *lines]
+        found = []
+        for line in lines:
+            if line.comment is not None:
+                mark = directives.mark(line.comment.value)
+                if mark is not None and mark.kind == "TODO":
+                    found.append((line.comment.value, mark))
+        return found
+
+    # Prove
+
+    def _faults(self, built: _Built) -> tuple[str, ...]:
+        if built.after == self.raw:
+            return ()
+        edited = []
+        for node in built.touched:
+            if node not in self.positions:
+                continue
+            around = node if isinstance(node, Statement) else self.site.statement(node)
+            edited.append(self._edited_lines(around))
+        faults = list(
+            proof.prove(
+                self.raw,
+                built.after,
+                python=self.settings.python,
+                emitted=proof.Emitted(built.emitted, tuple(self.site.keywords)),
+                edited=edited,
+                kept=self.site.kept_names,
+            )
+        )
+        if not faults:
+            faults += self._second_run(built.after)
+        return tuple(faults)
+
+    def _edited_lines(self, statement: Statement) -> tuple[int, int]:
+        first, last = self._lines(statement)
+        span = self.positions.span(statement)
+        whole = statement in self.site.rebuilt or isinstance(statement, cst.SimpleStatementLine)
+        first -= len(getattr(statement, "leading_lines", ()))
+        return self.restorer.original_line(first), self.restorer.original_line(
+            span.end_line if whole else last
+        )
+
+    def _second_run(self, after: bytes) -> list[str]:
+        """What another run over the result would still change."""
+        again = _File(self.path, after, self.project, self.settings).result(second=True)
+        if again.problems:
+            return [f"the result cannot be read again: {again.problems[0].message}"]
+        if again.after is None:
+            return []
+        old, new = after.splitlines(), again.after.splitlines()
+        line = next(
+            (i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+        )
+        return [f"a second run would change line {line + 1} of the result"]
+
+    def _without_culprits(self, faults: tuple[str, ...]) -> tuple[_Built, list[Problem]]:
+        """Leave out the groups that break a proof, and say so."""
+        holding: list[Group] = []
+        problems: list[Problem] = []
+        for group in [group for group in self.site.groups if not group.refused]:
+            own = self._faults(self._build([*holding, group]))
+            if own:
+                problems.append(self._proof_problem(group, own))
+            else:
+                holding.append(group)
+        for group in self.site.groups:
+            if group not in holding:
+                group.refuse("its result failed a check of neuronmigrate, which is a fault of the tool")
+        built = self._build()
+        left = self._faults(built)
+        if left:
+            # Not even marks hold: nothing is written.
+            problems.append(Problem(Trouble.PROOF, Place(self.path, 1), "; ".join(left)))
+            built = dataclasses.replace(built, after=self.raw)
+        elif not problems:
+            problems.append(Problem(Trouble.PROOF, Place(self.path, 1), "; ".join(faults)))
+        return built, problems
+
+    def _proof_problem(self, group: Group, faults: tuple[str, ...]) -> Problem:
+        place = self._place(group.answers[0].node) if group.answers else Place(self.path, 1)
+        return Problem(
+            Trouble.PROOF, place, f"the rewrite by {group.codemod} was not written: {'; '.join(faults)}"
+        )
+
+    # Report
+
+    def _findings(self, built: _Built) -> list[Finding]:
+        findings = [
+            Finding(
+                answer.codemod,
+                answer.state,
+                self._place(answer.node),
+                answer.found,
+                answer.why,
+                answer.todo,
+                answer.group.name if answer.group and not answer.group.refused else "",
+                (answer.numerics,),
+            )
+            for answer in built.answers
+        ]
+        for node in built.removed:
+            if node in self.positions:
+                name = next((b.target for b in self.names.imports if b.node is node), "")
+                findings.append(
+                    Finding(LEGACY_IMPORT, State.FIXED, self._place(node), name, "nothing uses it any more")
+                )
+        findings += self._directive_findings(built)
+        return sorted(findings, key=lambda finding: (finding.place, finding.codemod))
+
+    def _directive_findings(self, built: _Built) -> list[Finding]:
+        findings = []
+        for ignore in self.ignores:
+            for name in ignore.unused:
+                what = "this ignore comment" if name == "*" else f"the ignore of `{name}`"
+                place = Place(self.path, self.restorer.original_line(ignore.line))
+                findings.append(
+                    Finding("ignore", State.NOTE, place, "neuronmigrate: ignore", f"{what} silences nothing")
+                )
+        return findings
+
+    def _place(self, node: cst.CSTNode) -> Place:
+        span = self.positions.span(node)
+        line = self.restorer.original_line
+        return Place(self.path, line(span.line), span.column, line(span.end_line), span.end_column)
+
+    def _record(self, group: Group) -> GroupRecord:
+        lines = {self._lines(self.site.statement(node))[0] for node in apply.touched(group.edits)}
+        return GroupRecord(
+            group.name,
+            (group.codemod,),
+            not group.refused,
+            group.refused,
+            tuple(dict.fromkeys(answer.numerics for answer in group.answers)),
+            tuple(sorted(self.restorer.original_line(line) for line in lines)),
+        )
+
+
+def _parse(raw: bytes) -> cst.Module:
+    try:
+        return cst.parse_module(raw)
+    except cst.ParserSyntaxError as error:
+        raise _explained(raw, error.message, error.raw_line, error.raw_column) from None
+    except (SyntaxError, LookupError, ValueError) as error:
+        raise _explained(raw, str(error), 1, 0) from None
+
+
+def _explained(raw: bytes, message: str, line: int, column: int) -> _Unreadable:
+    """Python's own words for what is wrong: LibCST often names the line after the fault."""
+    try:
+        ast.parse(raw)
+    except SyntaxError as error:
+        return _Unreadable(error.msg, error.lineno or 1, error.offset or 1)
+    except (ValueError, RecursionError) as error:
+        return _Unreadable(str(error), line, column + 1)
+    return _Unreadable(message, line, column + 1)

@@ -1,0 +1,483 @@
+"""Settles the imports once all edits stand: legacy ones that nothing uses go, needed ones come.
+
+A new import takes the place of the legacy import it follows from, so that it stays local to a
+function, inside an `if`, or behind the environment variables that a script sets on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.apply import apply
+from neuronmigrate.edits import Statement
+from neuronmigrate.names import Binding, Names, Scope
+from neuronmigrate.site import Fresh, Ref
+
+# Modules that are imported whole, and the alias under which they are customary.
+WHOLE = {"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist", "diffusers": ""}
+_TOOL_COMMENTS = ("noqa", "type:", "isort:", "pylint:", "pyright:", "ruff:")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An import to be added: `import module as local`, or `from module import name as local`."""
+
+    module: str
+    name: str
+    local: str
+
+    @property
+    def target(self) -> str:
+        return f"{self.module}.{self.name}" if self.name else self.module
+
+    def statement(self) -> str:
+        """The import as a line of its own."""
+        if self.name:
+            alias = "" if self.local == self.name else f" as {self.local}"
+            return f"from {self.module} import {self.name}{alias}"
+        plain = self.local == self.module.partition(".")[0]
+        return f"import {self.module}" + ("" if plain else f" as {self.local}")
+
+
+@dataclass(eq=False)
+class Slot:
+    """A place for new imports: beside one statement, or at the start of the module."""
+
+    block: cst.CSTNode
+    at: Statement | None
+    replaces: bool
+    """Whether the statement is the legacy import whose place they take."""
+    wanted: list[Wanted] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The tree with its imports settled."""
+
+    tree: cst.Module
+    removed: frozenset[cst.CSTNode]
+    """The import aliases that are gone."""
+    emitted: tuple[str, ...]
+    """Qualified names that new code refers to, imports included."""
+
+
+class Settler:
+    """Settles the imports of one tree with references still open."""
+
+    def __init__(
+        self,
+        tree: cst.Module,
+        names: Names,
+        refs: dict[str, Ref],
+        fresh: dict[str, Fresh],
+        is_legacy: Callable[[Binding], bool],
+        removable: Callable[[Binding], bool],
+    ) -> None:
+        self.tree = tree
+        self.names = names
+        self.refs = refs
+        self.fresh = fresh
+        self.going = {
+            binding.node: binding
+            for binding in names.imports
+            if is_legacy(binding) and removable(binding) and not self._survives(binding)
+        }
+        self.slots: list[Slot] = []
+        self.plan: dict[cst.CSTNode, cst.BaseExpression] = {}
+        self.emitted: list[str] = []
+
+    def settle(self) -> Settled:
+        """Choose local names, write the imports and take the legacy ones away."""
+        self._settle_refs([node for token in self.refs for node in self.names.loads(token)])
+        self._settle_fresh()
+        changes: list[edits.Edit] = [edits.Replace(old, new) for old, new in self.plan.items()]
+        changes += self._import_edits()
+        tree = apply(self.tree, self.names.parent, changes, {}, {}, self._knows)
+        return Settled(tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)))
+
+    def _knows(self, node: cst.CSTNode) -> bool:
+        return node is self.tree or self.names.parent(node) is not None
+
+    def _statement(self, node: cst.CSTNode) -> Statement:
+        found = self.names.statement(node)
+        assert found is not None
+        return found
+
+    # References
+
+    def _settle_refs(self, nodes: Sequence[cst.Name]) -> None:
+        chosen: dict[tuple[str, str, bool, cst.CSTNode | None], list[cst.Name]] = {}
+        for node in nodes:
+            ref = self.refs[node.value]
+            anchor = ref.anchor.node if ref.anchor is not None else None
+            chosen.setdefault((ref.target, ref.local, ref.module_form, anchor), []).append(node)
+        # References that share a target and a place share the import; the outermost places come first,
+        # so that a function can use what the module already brings.
+        for key in sorted(chosen, key=lambda key: self._depth(key[3])):
+            self._settle_one(self.refs[chosen[key][0].value], chosen[key])
+
+    def _settle_one(self, ref: Ref, nodes: list[cst.Name]) -> None:
+        wanted, rest = self._form(ref)
+        self.emitted.append(ref.target)
+        missing: list[cst.Name] = []
+        for node in nodes:
+            found = self._existing(ref, wanted, rest, node)
+            if found is None:
+                missing.append(node)
+            else:
+                self.plan[node] = found
+        if not missing:
+            return
+        by_slot: dict[int, list[cst.Name]] = {}
+        for node in missing:
+            slot = self._slot(ref, node)
+            by_slot.setdefault(self.slots.index(slot), []).append(node)
+        for index, users in by_slot.items():
+            slot = self.slots[index]
+            local = self._free_name(wanted, slot, users)
+            final = Wanted(wanted.module, wanted.name, local)
+            if final not in slot.wanted:
+                slot.wanted.append(final)
+            text = wanted.module if not wanted.name and local == wanted.module.partition(".")[0] else local
+            for node in users:
+                self.plan[node] = _chain(text, rest)
+
+    def _form(self, ref: Ref) -> tuple[Wanted, str]:
+        """The import for a target, and the attributes that follow the imported name."""
+        parts = ref.target.split(".")
+        for length in range(len(parts), 0, -1):
+            module = ".".join(parts[:length])
+            if module in WHOLE and not ref.local:
+                local = WHOLE[module] or parts[0]
+                return Wanted(module, "", local), ".".join(parts[length:])
+        # The first capitalised part is the class; a function is the last part.
+        cut = next((index for index, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
+        module, name, rest = ".".join(parts[:cut]), parts[cut], ".".join(parts[cut + 1 :])
+        if ref.module_form:
+            return Wanted(module, "", module.partition(".")[0]), ".".join(parts[cut:])
+        return Wanted(module, name, ref.local or name), rest
+
+    def _existing(self, ref: Ref, wanted: Wanted, rest: str, node: cst.Name) -> cst.BaseExpression | None:
+        """An expression for the target through an import that the file has already."""
+        best: tuple[int, cst.BaseExpression] | None = None
+        for binding in self.names.imports:
+            alias = binding.node
+            if alias in self.going or not isinstance(alias, cst.ImportAlias):
+                continue
+            if ref.local and binding.name != ref.local:
+                continue
+            found = self._through_import(alias, binding, ref, wanted, rest)
+            if found is None or not self._reaches(binding, node):
+                continue
+            score, text, attributes = found
+            if best is None or score > best[0]:
+                best = (score, _chain(text, attributes))
+        return best[1] if best else None
+
+    def _through_import(
+        self, alias: cst.ImportAlias, binding: Binding, ref: Ref, wanted: Wanted, rest: str
+    ) -> tuple[int, str, str] | None:
+        """How good an import is for a target, the name it gives, and the attributes to follow."""
+        if isinstance(self.names.parent(alias), cst.Import):
+            module = edits.code_of(alias.name)
+            text = binding.name if alias.asname is not None else module
+            if module == wanted.target:
+                return 3, text, rest
+            if alias.asname is None and binding.name == wanted.target:
+                return 2, binding.name, rest  # `import torch.nn` binds `torch` as well
+            if wanted.name and module == wanted.module and not self._has_from_import(wanted.module):
+                return 1, text, f"{wanted.name}.{rest}".rstrip(".")
+            return None
+        if binding.target == wanted.target:
+            return 4, binding.name, rest
+        if not wanted.name and binding.target.startswith(wanted.module + "."):
+            # `from torch.distributed import get_rank` where the module was wanted.
+            after = ref.target.removeprefix(binding.target)
+            if after == "" or (after != ref.target and after.startswith(".")):
+                return 5, binding.name, after.lstrip(".")
+        return None
+
+    def _has_from_import(self, module: str) -> bool:
+        return any(
+            isinstance(parent := self.names.parent(binding.node), cst.ImportFrom)
+            and parent.module is not None
+            and not parent.relative
+            and edits.code_of(parent.module) == module
+            for binding in self.names.imports
+        )
+
+    def _reaches(self, binding: Binding, node: cst.CSTNode) -> bool:
+        """Whether a name from an import means just that import at a node."""
+        if self.names.lookup(binding.name, node) is not binding.scope:
+            return False
+        for other in binding.scope.bindings[binding.name]:
+            if other.node in self.going or other is binding:
+                continue
+            if other.target != binding.target or not other.target:
+                return False
+        statement = self._statement(binding.node)
+        block = self.names.parent(statement)
+        return block is not None and self._precedes(block, statement, node)
+
+    def _precedes(self, block: cst.CSTNode, statement: Statement, node: cst.CSTNode) -> bool:
+        """Whether a statement of a block runs before a node, or can only run before it."""
+        inside = self._statement_in(block, node)
+        if inside is None:
+            return False
+        body = getattr(block, "body", ())
+        return body.index(statement) <= body.index(inside)
+
+    def _statement_in(self, block: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
+        """The statement of a block that holds a node."""
+        current = node
+        for around in self.names.ancestors(node):
+            if around is block:
+                return current
+            current = around
+        return None
+
+    # Places
+
+    def _depth(self, anchor: cst.CSTNode | None) -> int:
+        if anchor is None or not self._knows(anchor):
+            return 0
+        return sum(1 for _ in self.names.ancestors(anchor))
+
+    def _slot(self, ref: Ref, node: cst.Name) -> Slot:
+        if ref.anchor is not None and self._knows(ref.anchor.node):
+            statement = self._statement(ref.anchor.node)
+            block = self.names.parent(statement)
+            if isinstance(block, (cst.Module, cst.IndentedBlock)) and self._statement_in(block, node):
+                return self._open(Slot(block, statement, replaces=True))
+        return self._default_slot(node)
+
+    def _default_slot(self, node: cst.CSTNode) -> Slot:
+        """After the last import of the module that stands above a node."""
+        limit = self._statement_in(self.tree, node)
+        after: Statement | None = None
+        for index, statement in enumerate(self.tree.body):
+            if statement is limit:
+                break
+            if isinstance(statement, cst.SimpleStatementLine):
+                first = statement.body[0]
+                is_docstring = (
+                    index == 0 and isinstance(first, cst.Expr) and isinstance(first.value, cst.SimpleString)
+                )
+                if is_docstring or any(isinstance(s, (cst.Import, cst.ImportFrom)) for s in statement.body):
+                    after = statement
+        return self._open(Slot(self.tree, after, replaces=False))
+
+    def _open(self, slot: Slot) -> Slot:
+        for known in self.slots:
+            if known.at is slot.at and known.block is slot.block:
+                return known
+        self.slots.append(slot)
+        return slot
+
+    def _free_name(self, wanted: Wanted, slot: Slot, users: Iterable[cst.Name]) -> str:
+        scope = self.names.scope(slot.at if slot.at is not None else self.tree)
+        candidates = [wanted.local]
+        if wanted.name:
+            candidates += [wanted.name, f"{wanted.module.rpartition('.')[2]}_{wanted.name}"]
+        else:
+            candidates += [wanted.module.replace(".", "_")]
+        candidates += [f"{wanted.local}_{number}" for number in range(2, 100)]
+        for name in candidates:
+            if all(self._is_free(name, wanted.target, scope, user) for user in users):
+                return name
+        raise AssertionError(f"no name is free for {wanted.target}")
+
+    def _is_free(self, name: str, target: str, scope: Scope, user: cst.CSTNode) -> bool:
+        """Whether a name can be bound in a scope and be read as that at a node below it."""
+        current: Scope | None = self.names.scope(user)
+        while current is not None:
+            for binding in current.bindings.get(name, ()):
+                if binding.node not in self.going and binding.target != target:
+                    return False
+            if current is scope:
+                return not any(
+                    name == other.local and other.target != target
+                    for slot in self.slots
+                    for other in slot.wanted
+                    if self.names.scope(slot.at if slot.at is not None else self.tree) is scope
+                )
+            current = current.parent
+        return False
+
+    def _settle_fresh(self) -> None:
+        by_token: dict[str, list[cst.Name]] = {}
+        for token in self.fresh:
+            bound = [each.node for each in self.names.bindings if each.name == token]
+            nodes = [*self.names.loads(token), *(node for node in bound if isinstance(node, cst.Name))]
+            if nodes:
+                by_token[token] = nodes
+        taken: set[str] = set()
+        locals_wanted = {wanted.local for slot in self.slots for wanted in slot.wanted}
+        for token, uses in by_token.items():
+            base = self.fresh[token].name
+            for name in [base, *(f"{base}_{number}" for number in range(2, 100))]:
+                if name in taken or name in locals_wanted:
+                    continue
+                if all(self.names.is_free(name, node) for node in uses):
+                    taken.add(name)
+                    for node in uses:
+                        self.plan[node] = cst.Name(name)
+                    break
+
+    # Import statements
+
+    def _survives(self, binding: Binding) -> bool:
+        """Whether anything still uses a legacy import."""
+        alias = binding.node
+        assert isinstance(alias, cst.ImportAlias)
+        references = self.names.references(binding)
+        if isinstance(self.names.parent(alias), cst.Import) and alias.asname is None:
+            # `import a.b` binds `a`; what goes through `a` to somewhere else has its own import.
+            dotted = edits.code_of(alias.name)
+            return any(self._through(node, dotted) for node in references)
+        return bool(references)
+
+    def _through(self, node: cst.Name, dotted: str) -> bool:
+        chain: cst.BaseExpression = node
+        text = node.value
+        parent = self.names.parent(chain)
+        while isinstance(parent, cst.Attribute) and parent.value is chain:
+            chain, text = parent, f"{text}.{parent.attr.value}"
+            parent = self.names.parent(chain)
+        return text == dotted or text.startswith(dotted + ".") or dotted.startswith(text + ".")
+
+    def _import_edits(self) -> list[edits.Edit]:
+        result: list[edits.Edit] = []
+        gone: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        for alias in self.going:
+            statement = self.names.parent(alias)
+            assert statement is not None
+            gone.setdefault(statement, []).append(alias)
+        merged = self._merge(gone)
+        for small, wanted in merged.items():
+            assert isinstance(small, cst.ImportFrom)
+            result.append(edits.Replace(small, _with_names(small, gone.pop(small, []), wanted)))
+        added: dict[cst.CSTNode, list[Statement]] = {}
+        for slot in self.slots:
+            new = self._lines(slot.wanted)
+            if not new:
+                continue
+            if slot.at is None:
+                first = self.tree.body[0] if self.tree.body else None
+                if first is not None:
+                    assert isinstance(first, Statement)
+                    result.append(edits.Insert(first, new))
+                continue
+            legacy = [small for small in getattr(slot.at, "body", ()) if small in gone]
+            if slot.replaces and legacy:
+                added[legacy[0]] = new
+            else:
+                result.append(edits.Insert(slot.at, new, before=slot.replaces))
+        for small, aliases in gone.items():
+            assert isinstance(small, (cst.Import, cst.ImportFrom))
+            assert not isinstance(small.names, cst.ImportStar)
+            new = added.get(small, [])
+            if len(aliases) == len(small.names):
+                result.append(edits.ReplaceStatement(small, new))
+            else:
+                line = self._statement(small)
+                result.append(edits.Replace(small, _with_names(small, aliases, [])))
+                if new:
+                    result.append(edits.Insert(line, new))
+        return result
+
+    def _merge(self, gone: dict[cst.CSTNode, list[cst.CSTNode]]) -> dict[cst.CSTNode, list[Wanted]]:
+        """Names that join a `from` import of the same module and block, taken out of their slots."""
+        merged: dict[cst.CSTNode, list[Wanted]] = {}
+        for slot in self.slots:
+            for wanted in list(slot.wanted):
+                home = self._home(slot, wanted)
+                if home is not None:
+                    slot.wanted.remove(wanted)
+                    merged.setdefault(home, []).append(wanted)
+        return merged
+
+    def _home(self, slot: Slot, wanted: Wanted) -> cst.ImportFrom | None:
+        if not wanted.name:
+            return None
+        body = getattr(slot.block, "body", ())
+        limit = body.index(slot.at) if slot.at is not None else 0
+        for index, statement in enumerate(body):
+            if not isinstance(statement, cst.SimpleStatementLine):
+                if index > limit:
+                    return None
+                continue
+            for small in statement.body:
+                if (
+                    isinstance(small, cst.ImportFrom)
+                    and small.module is not None
+                    and not small.relative
+                    and not isinstance(small.names, cst.ImportStar)
+                    and edits.code_of(small.module) == wanted.module
+                ):
+                    return small
+                if index > limit and not isinstance(small, (cst.Import, cst.ImportFrom)):
+                    # Code between here and a later import may need the name already.
+                    return None
+        return None
+
+    def _lines(self, wanted: Sequence[Wanted]) -> list[Statement]:
+        whole = sorted(item.statement() for item in wanted if not item.name)
+        by_module: dict[str, list[str]] = {}
+        for item in sorted(wanted, key=lambda item: item.name):
+            if item.name:
+                text = item.statement().partition(" import ")[2]
+                by_module.setdefault(item.module, []).append(text)
+        lines = whole + [
+            f"from {module} import {', '.join(by_module[module])}" for module in sorted(by_module)
+        ]
+        new: list[Statement] = []
+        for line in lines:
+            new.extend(edits.statements(line + "\n", self.tree))
+        return new
+
+
+def _chain(text: str, rest: str) -> cst.BaseExpression:
+    node: cst.BaseExpression = cst.parse_expression(text)
+    for part in rest.split(".") if rest else ():
+        node = cst.Attribute(node, cst.Name(part))
+    return node
+
+
+def _with_names(
+    small: cst.Import | cst.ImportFrom, gone: Sequence[cst.CSTNode], wanted: Sequence[Wanted]
+) -> cst.Import | cst.ImportFrom:
+    """The import statement with some names taken away and others added, layout kept."""
+    assert not isinstance(small.names, cst.ImportStar)
+    old = list(small.names)
+    kept = [alias for alias in old if alias not in gone]
+    present = {edits.code_of(alias.name) for alias in kept if alias.asname is None}
+    names = [edits.code_of(alias.name) for alias in kept]
+    is_sorted = names == sorted(names)
+    separators = [alias.comma for alias in old[:-1] if isinstance(alias.comma, cst.Comma)]
+    between = separators[0] if separators else cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    plain = between.with_changes(whitespace_after=edits.without_comment(between.whitespace_after))
+    for item in wanted:
+        if item.name in present and item.local == item.name:
+            continue
+        alias = cst.ImportAlias(cst.Name(item.name))
+        if item.local != item.name:
+            alias = alias.with_changes(asname=cst.AsName(cst.Name(item.local)))
+        position = len(kept)
+        if is_sorted:
+            position = sum(edits.code_of(other.name) < item.name for other in kept)
+        kept.insert(position, alias)
+    last = old[-1].comma
+    result = []
+    for index, alias in enumerate(kept):
+        if index + 1 == len(kept):
+            result.append(alias.with_changes(comma=last))
+        elif alias in old[:-1] and isinstance(alias.comma, cst.Comma):
+            result.append(alias)
+        else:
+            result.append(alias.with_changes(comma=plain))
+    return small.with_changes(names=result)
