@@ -22,7 +22,7 @@ from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
 from neuronmigrate.edits import Edit, Statement
 from neuronmigrate.flow import Flow
-from neuronmigrate.imports import Settler
+from neuronmigrate.imports import Settler, imported_name
 from neuronmigrate.lossless import Restorer
 from neuronmigrate.markers import has_marker as has_marker
 from neuronmigrate.names import Kind, Names, dotted_name
@@ -34,6 +34,7 @@ from neuronmigrate.site import Answer, Group, Site, Use
 
 LEGACY_IMPORT = "legacy-import"
 """Name under which the engine reports what became of an import."""
+
 
 def migrate(path: str, raw: bytes, project: Project, settings: Settings) -> Result:
     """What becomes of one file. Raises nothing: what goes wrong is a problem of the result."""
@@ -90,8 +91,6 @@ class _File:
             is_package=path.endswith("__init__.py"),
             exports=project.exports,
         )
-        listed = self.names.dunder_all
-        self.exported = frozenset(listed.names) if listed else frozenset()
         self.positions = Positions(self.module)
         self.restorer = Restorer(raw, self.module, self.positions.code)
         self.ignores = directives.ignores(self.positions.code)
@@ -107,9 +106,9 @@ class _File:
         self._refuse_conflicts()
         built = self._build()
         problems: list[Problem] = []
-        faults = () if second else self._faults(built)
+        faults = self._faults(built, second_run=not second)
         if faults:
-            built, problems = self._without_culprits(faults)
+            built, problems = self._without_culprits(faults, second_run=not second)
         findings = self._findings(built)
         groups = tuple(self._record(group) for group in self.site.groups)
         after = None if built.after == self.raw else built.after
@@ -167,7 +166,7 @@ class _File:
         if not isinstance(assign, cst.Assign) or len(assign.targets) != 1:
             return False
         target = assign.targets[0].target
-        if not isinstance(target, cst.Name) or target.value in self.exported:
+        if not isinstance(target, cst.Name) or target.value in self.site.exported:
             return False
         self.site.aliases[assign] = (self.names.bound_by(target)[0], use)
         return True
@@ -175,6 +174,25 @@ class _File:
     def _uses(self, owners: dict[str, Codemod]) -> Iterable[Use]:
         """Every use of a legacy name, imports aside, in the order of the text."""
         found = [use for head in self._heads() for use in self._use(head, owners)]
+        for string in self.names.annotation_strings():
+            for chain, resolved in string.names:
+                legacy = sorted(name for name in resolved.names if catalogue.is_legacy(name))
+                if legacy and string.bindings:
+                    claim = next((each for each in _prefixes(legacy[0]) if each in owners), legacy[0])
+                    found.append(
+                        Use(
+                            node=string.node,
+                            chain=string.node,
+                            name=legacy[0],
+                            claim=claim,
+                            certain=resolved.certain,
+                            binding=next(
+                                (b for b in string.bindings if catalogue.touches_legacy(b.target)), string.bindings[0]
+                            ),
+                            call=None,
+                            quoted=edits.code_of(chain),
+                        )
+                    )
         return sorted(found, key=lambda use: self.positions.span(use.node))
 
     def _heads(self) -> Iterable[cst.Name]:
@@ -215,11 +233,10 @@ class _File:
             return
         name = claim = legacy[0]
         node = chain
-        parts = name.split(".")
-        for length in range(len(parts), 0, -1):
-            if ".".join(parts[:length]) in owners:
-                if len(parts) - length < len(links):
-                    claim, node = ".".join(parts[:length]), links[length - len(parts) - 1]
+        for back, each in enumerate(_prefixes(name)):
+            if each in owners:
+                if back < len(links):
+                    claim, node = each, links[-1 - back]
                 break
         others = sorted(resolved.names - {name})
         yield Use(
@@ -305,12 +322,12 @@ class _File:
             names,
             self.site.refs,
             self.site.fresh_names,
-            is_legacy=lambda binding: catalogue.is_legacy(binding.target),
-            removable=lambda binding: binding.node in used and self.site.may_remove(binding),
+            is_legacy=lambda binding: catalogue.is_legacy(imported_name(binding)),
+            removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
         after = self.restorer.restore(settled.tree)
-        return _Built(after, answers, settled.emitted, settled.removed, (*touched, *settled.removed))
+        return _Built(after, answers, settled.emitted, settled.removed, (*touched, *settled.touched))
 
     def _helpers(self, chosen: Sequence[Group]) -> list[Edit]:
         """The helper functions that these groups call, above the first statement that may need them."""
@@ -377,9 +394,7 @@ class _File:
             else:
                 state, why = State.MARKED, f"`{binding.name}` is still used as another name for it"
                 todo = "call the legacy name where it is used, so that each call can be rewritten"
-            answers.append(
-                Answer(assign, LEGACY_IMPORT, state, use.name, why, todo, Numerics.SAME)
-            )
+            answers.append(Answer(assign, LEGACY_IMPORT, state, use.name, why, todo, Numerics.SAME))
         return answers
 
     def _answers(self, chosen: Sequence[Group]) -> list[Answer]:
@@ -443,7 +458,7 @@ class _File:
 
     # Prove
 
-    def _faults(self, built: _Built) -> tuple[str, ...]:
+    def _faults(self, built: _Built, *, second_run: bool) -> tuple[str, ...]:
         if built.after == self.raw:
             return ()
         edited = []
@@ -462,14 +477,14 @@ class _File:
                 kept=self.site.kept_names,
             )
         )
-        if not faults:
+        if not faults and second_run:
             faults += self._second_run(built.after)
         return tuple(faults)
 
     def _edited_lines(self, statement: Statement) -> tuple[int, int]:
         first, last = self._lines(statement)
         span = self.positions.span(statement)
-        whole = statement in self.site.rebuilt or isinstance(statement, cst.SimpleStatementLine)
+        whole = isinstance(statement, (cst.SimpleStatementLine, cst.Try)) or statement in self.site.rebuilt
         first -= len(getattr(statement, "leading_lines", ()))
         return self.restorer.original_line(first), self.restorer.original_line(
             span.end_line if whole else last
@@ -488,12 +503,14 @@ class _File:
         )
         return [f"a second run would change line {line + 1} of the result"]
 
-    def _without_culprits(self, faults: tuple[str, ...]) -> tuple[_Built, list[Problem]]:
+    def _without_culprits(
+        self, faults: tuple[str, ...], *, second_run: bool
+    ) -> tuple[_Built, list[Problem]]:
         """Leave out the groups that break a proof, and say so."""
         holding: list[Group] = []
         problems: list[Problem] = []
         for group in [group for group in self.site.groups if not group.refused]:
-            own = self._faults(self._build([*holding, group]))
+            own = self._faults(self._build([*holding, group]), second_run=False)
             if own:
                 problems.append(self._proof_problem(group, own))
             else:
@@ -502,7 +519,7 @@ class _File:
             if group not in holding:
                 group.refuse("its result failed a check of neuronmigrate, which is a fault of the tool")
         built = self._build()
-        left = self._faults(built)
+        left = self._faults(built, second_run=second_run)
         if left:
             # Not even marks hold: nothing is written.
             problems.append(Problem(Trouble.PROOF, Place(self.path, 1), "; ".join(left)))
@@ -568,6 +585,13 @@ class _File:
             tuple(dict.fromkeys(answer.numerics for answer in group.answers)),
             tuple(sorted(self.restorer.original_line(line) for line in lines)),
         )
+
+
+def _prefixes(name: str) -> Iterable[str]:
+    """A dotted name and the names around it, the longest first."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
 
 
 def _parse(raw: bytes) -> cst.Module:

@@ -34,13 +34,22 @@ class Wanted:
     def target(self) -> str:
         return f"{self.module}.{self.name}" if self.name else self.module
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is `import a.b` without an alias."""
+        return not self.name and self.local == self.module.partition(".")[0]
+
+    @property
+    def text(self) -> str:
+        """What the target is called once it is imported."""
+        return self.module if self.plain else self.local
+
     def statement(self) -> str:
         """The import as a line of its own."""
         if self.name:
             alias = "" if self.local == self.name else f" as {self.local}"
             return f"from {self.module} import {self.name}{alias}"
-        plain = self.local == self.module.partition(".")[0]
-        return f"import {self.module}" + ("" if plain else f" as {self.local}")
+        return f"import {self.module}" + ("" if self.plain else f" as {self.local}")
 
 
 @dataclass(eq=False)
@@ -63,6 +72,8 @@ class Settled:
     """The import aliases that are gone."""
     emitted: tuple[str, ...]
     """Qualified names that new code refers to, imports included."""
+    touched: tuple[cst.CSTNode, ...]
+    """Import aliases and `try` statements of lines that changed."""
 
 
 class Settler:
@@ -86,18 +97,24 @@ class Settler:
             for binding in names.imports
             if is_legacy(binding) and removable(binding) and not self._survives(binding)
         }
+        for alias in [alias for alias in self.going if self._half_guarded(alias)]:
+            del self.going[alias]
         self.slots: list[Slot] = []
         self.plan: dict[cst.CSTNode, cst.BaseExpression] = {}
+        self.quoted: dict[cst.CSTNode, dict[str, cst.BaseExpression]] = {}
+        """What stands for the references inside strings that hold types."""
         self.emitted: list[str] = []
+        self.touched: list[cst.CSTNode] = []
 
     def settle(self) -> Settled:
         """Choose local names, write the imports and take the legacy ones away."""
-        self._settle_refs([node for token in self.refs for node in self.names.loads(token)])
+        self._settle_refs()
         self._settle_fresh()
         changes: list[edits.Edit] = [edits.Replace(old, new) for old, new in self.plan.items()]
+        changes += [edits.Replace(old, _unquoted(old, found)) for old, found in self.quoted.items()]
         changes += self._import_edits()
         tree = apply(self.tree, self.names.parent, changes, {}, {}, self._knows)
-        return Settled(tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)))
+        return Settled(tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)), tuple(self.touched))
 
     def _knows(self, node: cst.CSTNode) -> bool:
         return node is self.tree or self.names.parent(node) is not None
@@ -109,42 +126,75 @@ class Settler:
 
     # References
 
-    def _settle_refs(self, nodes: Sequence[cst.Name]) -> None:
-        chosen: dict[tuple[str, str, bool, cst.CSTNode | None], list[cst.Name]] = {}
-        for node in nodes:
-            ref = self.refs[node.value]
+    def _settle_refs(self) -> None:
+        places: list[tuple[str, cst.CSTNode]] = [
+            (token, node) for token in self.refs for node in self.names.loads(token)
+        ]
+        for string in self.names.annotation_strings():
+            text = edits.code_of(string.node)
+            places += [(token, string.node) for token in self.refs if token in text]
+        chosen: dict[tuple[str, str, bool, cst.CSTNode | None], list[tuple[str, cst.CSTNode]]] = {}
+        for token, node in places:
+            ref = self.refs[token]
             anchor = ref.anchor.node if ref.anchor is not None else None
-            chosen.setdefault((ref.target, ref.local, ref.module_form, anchor), []).append(node)
+            chosen.setdefault((ref.target, ref.local, ref.module_form, anchor), []).append((token, node))
         # References that share a target and a place share the import; the outermost places come first,
         # so that a function can use what the module already brings.
         for key in sorted(chosen, key=lambda key: self._depth(key[3])):
-            self._settle_one(self.refs[chosen[key][0].value], chosen[key])
+            self._settle_one(self.refs[chosen[key][0][0]], chosen[key])
 
-    def _settle_one(self, ref: Ref, nodes: list[cst.Name]) -> None:
+    def _settle_one(self, ref: Ref, places: Sequence[tuple[str, cst.CSTNode]]) -> None:
         wanted, rest = self._form(ref)
         self.emitted.append(ref.target)
-        missing: list[cst.Name] = []
-        for node in nodes:
-            found = self._existing(ref, wanted, rest, node)
-            if found is None:
-                missing.append(node)
+        by_slot: dict[int, list[tuple[str, cst.CSTNode]]] = {}
+        for token, node in places:
+            found = self._existing(ref, wanted, rest, node) or self._planned(wanted, rest, node)
+            if found is not None:
+                self._put(token, node, found)
             else:
-                self.plan[node] = found
-        if not missing:
-            return
-        by_slot: dict[int, list[cst.Name]] = {}
-        for node in missing:
-            slot = self._slot(ref, node)
-            by_slot.setdefault(self.slots.index(slot), []).append(node)
+                by_slot.setdefault(self.slots.index(self._slot(ref, node)), []).append((token, node))
         for index, users in by_slot.items():
             slot = self.slots[index]
-            local = self._free_name(wanted, slot, users)
-            final = Wanted(wanted.module, wanted.name, local)
+            nodes = [node for _, node in users]
+            final, attributes = wanted, rest
+            if wanted.name and not self._can_bind(wanted, slot, nodes):
+                # The name means something else here: reach it through its module.
+                final = Wanted(wanted.module, "", wanted.module.partition(".")[0])
+                attributes = f"{wanted.name}.{rest}".rstrip(".")
+            final = Wanted(final.module, final.name, self._free_name(final, slot, nodes))
             if final not in slot.wanted:
                 slot.wanted.append(final)
-            text = wanted.module if not wanted.name and local == wanted.module.partition(".")[0] else local
-            for node in users:
-                self.plan[node] = _chain(text, rest)
+            for token, node in users:
+                self._put(token, node, _chain(final.text, attributes))
+
+    def _put(self, token: str, node: cst.CSTNode, found: cst.BaseExpression) -> None:
+        if isinstance(node, cst.Name):
+            self.plan[node] = found
+        else:
+            self.quoted.setdefault(node, {})[token] = found
+
+    def _planned(self, wanted: Wanted, rest: str, node: cst.CSTNode) -> cst.BaseExpression | None:
+        """An expression for the target through an import that is to be added anyway."""
+        for slot in self.slots:
+            for item in slot.wanted:
+                if item.target != wanted.target or (item.name and item.local != wanted.local):
+                    continue
+                inside = self._statement_in(slot.block, node)
+                if inside is None:
+                    continue
+                body = getattr(slot.block, "body", ())
+                if slot.at is not None and body.index(slot.at) > body.index(inside):
+                    continue
+                if self._is_free(item.local, item.target, self._slot_scope(slot), node):
+                    return _chain(item.text, rest)
+        return None
+
+    def _slot_scope(self, slot: Slot) -> Scope:
+        return self.names.scope(slot.at if slot.at is not None else self.tree)
+
+    def _can_bind(self, wanted: Wanted, slot: Slot, users: Sequence[cst.CSTNode]) -> bool:
+        scope = self._slot_scope(slot)
+        return all(self._is_free(wanted.local, wanted.target, scope, user) for user in users)
 
     def _form(self, ref: Ref) -> tuple[Wanted, str]:
         """The import for a target, and the attributes that follow the imported name."""
@@ -247,13 +297,24 @@ class Settler:
             return 0
         return sum(1 for _ in self.names.ancestors(anchor))
 
-    def _slot(self, ref: Ref, node: cst.Name) -> Slot:
+    def _slot(self, ref: Ref, node: cst.CSTNode) -> Slot:
         if ref.anchor is not None and self._knows(ref.anchor.node):
-            statement = self._statement(ref.anchor.node)
+            # An import in a `try` may fail, and what takes its place may not: it goes above the `try`.
+            statement: Statement = self._guard(ref.anchor.node) or self._statement(ref.anchor.node)
             block = self.names.parent(statement)
-            if isinstance(block, (cst.Module, cst.IndentedBlock)) and self._statement_in(block, node):
+            # Where the legacy name was seen from, the new one is: it is bound in the same place.
+            if isinstance(block, (cst.Module, cst.IndentedBlock)) and self._sees(node, ref.anchor):
                 return self._open(Slot(block, statement, replaces=True))
         return self._default_slot(node)
+
+    def _sees(self, node: cst.CSTNode, binding: Binding) -> bool:
+        here = self.names.bound_by(binding.node)
+        scope: Scope | None = self.names.scope(node)
+        while scope is not None:
+            if here and scope is here[0].scope:
+                return True
+            scope = scope.parent
+        return False
 
     def _default_slot(self, node: cst.CSTNode) -> Slot:
         """After the last import of the module that stands above a node."""
@@ -278,13 +339,9 @@ class Settler:
         self.slots.append(slot)
         return slot
 
-    def _free_name(self, wanted: Wanted, slot: Slot, users: Iterable[cst.Name]) -> str:
-        scope = self.names.scope(slot.at if slot.at is not None else self.tree)
-        candidates = [wanted.local]
-        if wanted.name:
-            candidates += [wanted.name, f"{wanted.module.rpartition('.')[2]}_{wanted.name}"]
-        else:
-            candidates += [wanted.module.replace(".", "_")]
+    def _free_name(self, wanted: Wanted, slot: Slot, users: Iterable[cst.CSTNode]) -> str:
+        scope = self._slot_scope(slot)
+        candidates = [wanted.local, wanted.module.replace(".", "_")]
         candidates += [f"{wanted.local}_{number}" for number in range(2, 100)]
         for name in candidates:
             if all(self._is_free(name, wanted.target, scope, user) for user in users):
@@ -303,7 +360,7 @@ class Settler:
                     name == other.local and other.target != target
                     for slot in self.slots
                     for other in slot.wanted
-                    if self.names.scope(slot.at if slot.at is not None else self.tree) is scope
+                    if self._slot_scope(slot) is scope
                 )
             current = current.parent
         return False
@@ -335,6 +392,8 @@ class Settler:
         alias = binding.node
         assert isinstance(alias, cst.ImportAlias)
         references = self.names.references(binding)
+        if any(binding in string.bindings for string in self.names.annotation_strings()):
+            return True
         if isinstance(self.names.parent(alias), cst.Import) and alias.asname is None:
             # `import a.b` binds `a`; what goes through `a` to somewhere else has its own import.
             dotted = edits.code_of(alias.name)
@@ -357,42 +416,82 @@ class Settler:
             statement = self.names.parent(alias)
             assert statement is not None
             gone.setdefault(statement, []).append(alias)
-        merged = self._merge(gone)
-        for small, wanted in merged.items():
-            assert isinstance(small, cst.ImportFrom)
+        guards = self._emptied_guards(gone)
+        for guard in guards:
+            self.touched.append(guard)
+            for small in _smalls(guard.body):
+                self.touched += gone.pop(small, [])
+        for small, wanted in self._merge().items():
+            assert not isinstance(small.names, cst.ImportStar)
+            self.touched += small.names
             result.append(edits.Replace(small, _with_names(small, gone.pop(small, []), wanted)))
-        added: dict[cst.CSTNode, list[Statement]] = {}
         for slot in self.slots:
             new = self._lines(slot.wanted)
-            if not new:
+            at = slot.at if slot.at is not None else next(iter(self.tree.body), None)
+            if not new or not isinstance(at, Statement):
                 continue
-            if slot.at is None:
-                first = self.tree.body[0] if self.tree.body else None
-                if first is not None:
-                    assert isinstance(first, Statement)
-                    result.append(edits.Insert(first, new))
-                continue
-            legacy = [small for small in getattr(slot.at, "body", ()) if small in gone]
-            if slot.replaces and legacy:
-                added[legacy[0]] = new
+            smalls = at.body if isinstance(at, cst.SimpleStatementLine) else ()
+            whole = [
+                small
+                for small in smalls
+                if isinstance(small, (cst.Import, cst.ImportFrom))
+                and small in gone
+                and self._all_go(small, gone)
+            ]
+            if slot.at in guards:
+                guards.remove(slot.at)  # type: ignore[arg-type]
+                result.append(edits.ReplaceStatement(slot.at, new))  # type: ignore[arg-type]
+            elif slot.replaces and whole:
+                self.touched += gone.pop(whole[0])
+                result.append(edits.ReplaceStatement(whole[0], new))
             else:
-                result.append(edits.Insert(slot.at, new, before=slot.replaces))
+                result.append(edits.Insert(at, new, before=slot.replaces or slot.at is None))
+        result += [edits.ReplaceStatement(guard) for guard in guards]
         for small, aliases in gone.items():
             assert isinstance(small, (cst.Import, cst.ImportFrom))
             assert not isinstance(small.names, cst.ImportStar)
-            new = added.get(small, [])
-            if len(aliases) == len(small.names):
-                result.append(edits.ReplaceStatement(small, new))
+            self.touched += small.names
+            if self._all_go(small, gone):
+                result.append(edits.ReplaceStatement(small))
             else:
-                line = self._statement(small)
                 result.append(edits.Replace(small, _with_names(small, aliases, [])))
-                if new:
-                    result.append(edits.Insert(line, new))
         return result
 
-    def _merge(self, gone: dict[cst.CSTNode, list[cst.CSTNode]]) -> dict[cst.CSTNode, list[Wanted]]:
+    @staticmethod
+    def _all_go(small: cst.Import | cst.ImportFrom, gone: dict[cst.CSTNode, list[cst.CSTNode]]) -> bool:
+        return not isinstance(small.names, cst.ImportStar) and len(gone[small]) == len(small.names)
+
+    def _guard(self, alias: cst.CSTNode) -> cst.Try | None:
+        """The `try` that an import is guarded by."""
+        block = self.names.parent(self._statement(alias))
+        guard = self.names.parent(block) if block is not None else None
+        return guard if isinstance(guard, cst.Try) and guard.body is block else None
+
+    def _half_guarded(self, alias: cst.CSTNode) -> bool:
+        """Whether an import cannot go because the `try` around it cannot go as a whole."""
+        guard = self._guard(alias)
+        if guard is None:
+            return False
+        if not guarded_try(guard):
+            return True
+        for small in _smalls(guard.body):
+            assert isinstance(small, (cst.Import, cst.ImportFrom))
+            assert not isinstance(small.names, cst.ImportStar)
+            for other in small.names:
+                for binding in self.names.bound_by(other):
+                    rivals = binding.scope.bindings[binding.name]
+                    if other not in self.going or any(self.names.references(each) for each in rivals):
+                        return True
+        return False
+
+    def _emptied_guards(self, gone: dict[cst.CSTNode, list[cst.CSTNode]]) -> list[cst.Try]:
+        """The `try` statements that only guarded legacy imports which all go."""
+        guards = [self._guard(small) for small in gone]
+        return list(dict.fromkeys(guard for guard in guards if guard is not None))
+
+    def _merge(self) -> dict[cst.ImportFrom, list[Wanted]]:
         """Names that join a `from` import of the same module and block, taken out of their slots."""
-        merged: dict[cst.CSTNode, list[Wanted]] = {}
+        merged: dict[cst.ImportFrom, list[Wanted]] = {}
         for slot in self.slots:
             for wanted in list(slot.wanted):
                 home = self._home(slot, wanted)
@@ -439,6 +538,55 @@ class Settler:
         for line in lines:
             new.extend(edits.statements(line + "\n", self.tree))
         return new
+
+
+def imported_name(binding: Binding) -> str:
+    """The qualified name that an import statement asks for; `import a.b` asks for `a.b`, and binds `a`."""
+    if binding.dotted and isinstance(binding.node, cst.ImportAlias):
+        return edits.code_of(binding.node.name)
+    return binding.target
+
+
+def guarded_try(node: cst.Try) -> bool:
+    """Whether a `try` does nothing but import, and give the names a value when that fails."""
+    if node.orelse is not None or node.finalbody is not None or not node.handlers:
+        return False
+    imports = _smalls(node.body)
+    names = set()
+    for small in imports:
+        if not isinstance(small, (cst.Import, cst.ImportFrom)) or isinstance(small.names, cst.ImportStar):
+            return False
+        for alias in small.names:
+            name = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
+            names.add(name)
+    return all(
+        isinstance(small, cst.Pass)
+        or (
+            isinstance(small, cst.Assign)
+            and edits.is_pure(small.value)
+            and all(
+                isinstance(each.target, cst.Name) and each.target.value in names for each in small.targets
+            )
+        )
+        for handler in node.handlers
+        for small in _smalls(handler.body)
+    )
+
+
+def _unquoted(string: cst.CSTNode, found: dict[str, cst.BaseExpression]) -> cst.BaseExpression:
+    """A string that holds a type, with its references settled."""
+    text = edits.code_of(string)
+    for token, expression in found.items():
+        text = text.replace(token, edits.code_of(expression))
+    return cst.parse_expression(text)
+
+
+def _smalls(suite: cst.BaseSuite) -> list[cst.CSTNode]:
+    """The small statements of a block; a compound one stands for itself."""
+    found: list[cst.CSTNode] = []
+    for statement in suite.body:
+        found.extend(statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement])
+    return found
 
 
 def _chain(text: str, rest: str) -> cst.BaseExpression:

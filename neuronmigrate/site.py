@@ -47,6 +47,8 @@ class Use:
     """The call of the chain, when it is called."""
     stored: bool = False
     """Whether the place is assigned to, not read."""
+    quoted: str = ""
+    """The chain as it stands inside a string that holds a type; `node` is the string then."""
     ambiguous: str = ""
     """The names it may stand for, in words, when there are several."""
 
@@ -198,6 +200,11 @@ class Group:
     def rename(self, use: Use, new: str) -> None:
         """Let the name stand for another one. An alias that the user chose stays."""
         local = ""
+        if use.quoted:
+            token = self.ref(new, module_form="." in use.quoted).value
+            text = edits.code_of(use.node).replace(use.quoted, token)
+            self.replace(use.node, cst.SimpleString(text))
+            return
         if isinstance(use.node, cst.Name) and _is_renamed_import(use.binding):
             local = use.binding.name
         module_form = isinstance(use.node, cst.Attribute)
@@ -260,6 +267,13 @@ class Site:
         """Uses that a codemod answered while it looked at another one."""
         self.released: set[cst.CSTNode] = set()
         """Import aliases without a use that may go."""
+        self.kept_imports: set[cst.CSTNode] = set()
+        """Import aliases that stay even without a use."""
+        self.blocked: dict[str, str] = {}
+        """Legacy packages that a string in this file names, and the string."""
+        listed = names.dunder_all
+        self.exported = frozenset(listed.names) if listed else frozenset()
+        """The names in `__all__`."""
         self.notes: dict[str, set[cst.CSTNode]] = {}
         """What a codemod wants to remember about nodes of this file, by its name."""
         self.aliases: dict[cst.Assign, tuple[Binding, Use]] = {}
@@ -334,10 +348,6 @@ class Site:
                 }
             )
         )
-
-    def may_remove(self, binding: Binding) -> bool:
-        """Whether a legacy import that nothing in this file uses may go."""
-        return True
 
     # Answers
 

@@ -1,0 +1,79 @@
+"""Imports of Optimum Neuron, torch_xla and the legacy Neuron packages.
+
+An import goes with the last use of it, and takes a `try` that only guarded it along. One that nothing
+uses goes as well: left over, `import torch_xla` makes Accelerate and Transformers choose XLA. An import
+that others may reach (re-exported, listed in `__all__`, in an `__init__.py`, imported from here by
+another module of the project), that is there for what it registers, or that a string leans on, is
+marked. `import torch_neuronx` stays: the native package has the same name.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from neuronmigrate import catalogue, edits
+from neuronmigrate.codemod import Codemod
+from neuronmigrate.imports import guarded_try, imported_name
+from neuronmigrate.names import Binding
+from neuronmigrate.site import Site
+
+codemod = Codemod(__name__)
+
+# Imported for what they register, so that they look unused.
+REGISTERS = {
+    "torch_xla.distributed.xla_backend": 'it registers the process group "xla"',
+    "torch_xla.experimental.pjrt_backend": "it registers the rendezvous pjrt://",
+    "torch_xla.experimental.xla_backend": 'it registers the process group "xla"',
+}
+
+
+@codemod.once
+def decide(site: Site) -> None:
+    """Release the imports that may go, and mark those that may not."""
+    for binding in site.names.imports:
+        alias = binding.node
+        if not isinstance(alias, cst.ImportAlias):
+            continue
+        name = imported_name(binding)
+        if not catalogue.is_legacy(name):
+            continue
+        reason = _stays(site, alias, binding, name)
+        if reason:
+            site.kept_imports.add(alias)
+            site.mark(alias, name, reason, _advice(name))
+        elif not site.names.references(binding) or binding.dotted:
+            site.released.add(alias)
+    for statement, module in site.names.stars:
+        if catalogue.is_legacy(module):
+            site.mark(
+                statement,
+                module,
+                "a star import hides which legacy names are used here",
+                "import the names one by one, then run neuronmigrate again",
+            )
+
+
+def _stays(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> str:
+    """Why an import may not go even if nothing in this file uses it."""
+    if name in REGISTERS:
+        return REGISTERS[name]
+    if binding.name in site.exported:
+        return f"`{binding.name}` is listed in `__all__`, so others may import it from here"
+    if site.path.rpartition("/")[2] == "__init__.py" and binding.scope is site.names.module_scope:
+        return "an `__init__.py` hands its imports on to others"
+    if alias.asname is not None and edits.code_of(alias.asname.name) == edits.code_of(alias.name):
+        return f"`{binding.name} as {binding.name}` hands the name on to others"
+    if binding.scope is site.names.module_scope and site.project.imported_elsewhere(site.path, binding.name):
+        return f"another module imports `{binding.name}` from here"
+    root = name.partition(".")[0]
+    if root in site.blocked:
+        return f"a string in this file leans on `{site.blocked[root]}`"
+    guard = next((around for around in site.ancestors(alias) if isinstance(around, cst.Try)), None)
+    if guard is not None and not guarded_try(guard):
+        return "a `try` around it decides by whether it can be imported"
+    return ""
+
+
+def _advice(name: str) -> str:
+    entry = catalogue.lookup(name) or catalogue.nearest(name)
+    return entry.advice if entry is not None else "remove it once nothing leans on it"
