@@ -168,7 +168,13 @@ class _File:
         target = assign.targets[0].target
         if not isinstance(target, cst.Name) or target.value in self.site.exported:
             return False
-        self.site.aliases[assign] = (self.names.bound_by(target)[0], use)
+        binding = self.names.bound_by(target)[0]
+        if not self.names.references(binding):
+            return False
+        at_top = binding.scope is self.names.module_scope
+        if at_top and self.project.imported_elsewhere(self.path, binding.name):
+            return False
+        self.site.aliases[assign] = (binding, use)
         return True
 
     def _uses(self, owners: dict[str, Codemod]) -> Iterable[Use]:
