@@ -1,10 +1,14 @@
 """Names of Optimum Neuron, torch_xla, torch-neuronx and NxD that no other codemod rewrites.
 
 Each is marked with the way out that the catalogue of legacy names knows for it, so that nothing
-legacy is left without a word. `neuronmigrate explain NAME` says more about one of them.
+legacy is left without a word. Names that the catalogue only knows by their module, such as those of the
+kernel language, are marked once, at the import they come through, with the lines that use them.
+`neuronmigrate explain NAME` says more about one of them.
 """
 
 from __future__ import annotations
+
+import libcst as cst
 
 from neuronmigrate import catalogue
 from neuronmigrate.codemod import Codemod
@@ -18,12 +22,39 @@ def decide(site: Site, use: Use) -> None:
     """Mark a use with the advice of the catalogue."""
     entry = catalogue.nearest(use.name)
     what = use.name.rpartition(".")[2]
+    advice = entry.advice if entry is not None else "find out what it was for"
     if use.ambiguous:
-        why = f"`{use.binding.name}` stands for {use.ambiguous} here"
+        site.mark(use.whole, use.name, f"`{use.binding.name}` stands for {use.ambiguous} here", advice)
     elif use.stored:
         why = f"`{what}` of a legacy module is replaced here, and the native libraries do not call it"
-    elif entry is not None and entry.reason:
-        why = f"`{what}`: {entry.reason}"
+        site.mark(use.whole, use.name, why, advice)
+    elif entry is not None and not _is_exact(use) and isinstance(use.binding.node, cst.ImportAlias):
+        _mark_import(site, use, entry)
     else:
-        why = f"`{what}` is not part of a native installation"
-    site.mark(use.whole, use.name, why, entry.advice if entry is not None else "find out what it was for")
+        reason = entry.reason if entry is not None and entry.reason else "it is not part of a native installation"
+        site.mark(use.whole, use.name, f"`{what}`: {reason}", advice)
+
+
+def _mark_import(site: Site, use: Use, entry: catalogue.Entry) -> None:
+    """Mark the import, once, for all uses of what the catalogue knows by its module alone."""
+    alias = use.binding.node
+    marked = site.notes.setdefault(codemod.name, set())
+    if alias in marked:
+        return
+    marked.add(alias)
+    lines = sorted(
+        {
+            site.positions.span(other.chain).line
+            for other in site.uses
+            if other.binding.node is alias and not _is_exact(other)
+        }
+    )
+    shown = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
+    why = f"{entry.reason} (used on {'line' if len(lines) == 1 else 'lines'} {shown})"
+    site.mark(alias, entry.name, why, entry.advice)
+
+
+def _is_exact(use: Use) -> bool:
+    entry = catalogue.nearest(use.name)
+    # The kernel language moved as a whole: its names are used as before.
+    return entry is None or (entry.exact and not use.name.startswith("neuronxcc.nki."))

@@ -10,6 +10,9 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.edits import Edit, Statement
 
+Comment = tuple[str, cst.CSTNode]
+"""A comment line and the node it is about."""
+
 Parent = Callable[[cst.CSTNode], cst.CSTNode | None]
 
 # Comments that say nothing once the lazy graph is gone.
@@ -58,7 +61,7 @@ def apply(
     module: cst.Module,
     parent: Parent,
     plan: Sequence[Edit],
-    comments: Mapping[cst.CSTNode, Sequence[str]],
+    comments: Mapping[cst.CSTNode, Sequence[Comment]],
     uncomment: Mapping[cst.CSTNode, Sequence[str]],
     known: Callable[[cst.CSTNode], bool],
 ) -> cst.Module:
@@ -83,18 +86,20 @@ class _Applier(cst.CSTTransformer):
         self,
         module: cst.Module,
         plan: Sequence[Edit],
-        comments: Mapping[cst.CSTNode, Sequence[str]],
+        comments: Mapping[cst.CSTNode, Sequence[Comment]],
         uncomment: Mapping[cst.CSTNode, Sequence[str]],
         spine: set[cst.CSTNode],
         known: Callable[[cst.CSTNode], bool],
     ) -> None:
         super().__init__()
         self.module = module
-        self.comments = comments
+        self.comments = {statement: list(lines) for statement, lines in comments.items()}
         self.uncomment = uncomment
         self.spine = spine
         self.known = known
         self.stack: list[cst.CSTNode] = []
+        self.line: cst.CSTNode | None = None
+        """The line whose small statements are being replaced."""
         self.active: set[cst.CSTNode] = set()
         self.replacing: dict[cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Unindent] = {}
         self.carried: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
@@ -144,7 +149,7 @@ class _Applier(cst.CSTTransformer):
             around = self.stack[-1] if self.stack else None
             if isinstance(original, cst.BaseExpression) and original.lpar:
                 return new.with_changes(lpar=original.lpar, rpar=original.rpar)
-            if not isinstance(around, _DELIMITED):
+            if not isinstance(around, _DELIMITED) and _strength(new) <= _strength(around):
                 return edits.parenthesized(new)
         return new
 
@@ -155,6 +160,7 @@ class _Applier(cst.CSTTransformer):
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
         if not any(small in self.replacing for small in original.body):
             return self._around(original, [updated])
+        self.line = original
         # Runs of small statements that stay are lines; what replaces one is lines of its own.
         lines: list[Statement] = []
         run: list[cst.BaseSmallStatement] = []
@@ -207,16 +213,27 @@ class _Applier(cst.CSTTransformer):
         return cst.Else(body=cst.IndentedBlock(body=new))
 
     def _new_statements(self, edit: edits.ReplaceStatement, original: cst.CSTNode) -> list[Statement]:
+        self._hand_down(edit, original)
         self.active.add(original)
         new: list[Statement] = []
         for statement in edit.new:
             visited = statement.visit(self)
-            if isinstance(visited, cst.FlattenSentinel):
-                new.extend(node for node in visited if isinstance(node, Statement))
-            elif isinstance(visited, Statement):
-                new.append(visited)
+            several = visited if isinstance(visited, cst.FlattenSentinel) else [visited]
+            for each in several:
+                assert isinstance(each, Statement)
+                new.append(each)
         self.active.discard(original)
         return new
+
+    def _hand_down(self, edit: edits.ReplaceStatement, original: cst.CSTNode) -> None:
+        """Let a comment follow the code it is about into a block that is put around that."""
+        holder = original if original in self.comments else self.line
+        waiting = self.comments.get(holder, []) if holder is not None else []
+        for comment in list(waiting):
+            inner = _innermost(edit.new, comment[1])
+            if inner is not None and inner not in edit.new:
+                waiting.remove(comment)
+                self.comments.setdefault(inner, []).append(comment)
 
     def _unindented(self, edit: edits.Unindent) -> list[Statement]:
         self.active.add(edit.old)
@@ -250,7 +267,7 @@ class _Applier(cst.CSTTransformer):
             core[0] = _without_lines(core[0], gone)
         lines = self.comments.get(original, ())
         if core and lines:
-            added = [cst.EmptyLine(comment=cst.Comment(line)) for line in lines]
+            added = [cst.EmptyLine(comment=cst.Comment(line)) for line, _ in lines]
             core[0] = _with_leading(core[0], added, front=False)
         before = [self._inserted(statement) for statement in self.before.get(original, ())]
         after = [self._inserted(statement) for statement in self.after.get(original, ())]
@@ -264,6 +281,7 @@ class _Applier(cst.CSTTransformer):
                 # A helper function stands apart from what is around it.
                 blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
                 leading = [*blank, *leading]
+                before[1:] = [_with_leading(helper, blank, front=True) for helper in before[1:]]
             before[0] = _with_leading(before[0], blank, front=True)
             core[0] = core[0].with_changes(leading_lines=leading)
         whole = _with_leading_first([*before, *core, *after], carried)
@@ -325,6 +343,39 @@ class _Applier(cst.CSTTransformer):
         if isinstance(updated, cst.IndentedBlock) and not updated.body:
             return updated.with_changes(body=[cst.SimpleStatementLine(body=[cst.Pass()])])
         return updated
+
+
+def _strength(node: cst.CSTNode | None) -> int:
+    """How strongly an expression holds together; 9 for what we never leave without parentheses."""
+    if isinstance(node, cst.IfExp):
+        return 1
+    if isinstance(node, cst.BooleanOperation):
+        return 2 if isinstance(node.operator, cst.Or) else 3
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        return 4
+    if isinstance(node, cst.Comparison):
+        return 5
+    return 9
+
+
+def _innermost(statements: Sequence[Statement], node: cst.CSTNode) -> Statement | None:
+    """The innermost statement among these and what is inside them that holds a node."""
+    for statement in statements:
+        found = _holder(statement, node)
+        if found is not None:
+            return found if isinstance(found, Statement) else statement
+    return None
+
+
+def _holder(tree: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The innermost statement below a tree that holds a node; the tree itself if no other does."""
+    if tree is node:
+        return tree
+    for child in tree.children:
+        found = _holder(child, node)
+        if found is not None:
+            return found if isinstance(found, Statement) else tree
+    return None
 
 
 def _with_leading(statement: Statement, lines: Sequence[cst.EmptyLine], *, front: bool) -> Statement:

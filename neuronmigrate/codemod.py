@@ -17,12 +17,11 @@ import libcst as cst
 from neuronmigrate.plan import Numerics
 
 if TYPE_CHECKING:
-    from neuronmigrate.engine import Site, Use
+    from neuronmigrate.site import Site, Use
 
-NodeT = TypeVar("NodeT", bound=cst.CSTNode)
 UseHandler = Callable[["Site", "Use"], None]
-NodeHandler = Callable[["Site", cst.CSTNode], None]
 SiteHandler = Callable[["Site"], None]
+HandlerT = TypeVar("HandlerT", bound=Callable[..., None])
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class Codemod:
         self.doc = ""
         self.symbols: dict[str, Symbol] = {}
         self.use_handlers: dict[str, UseHandler] = {}
-        self.node_handlers: list[tuple[type[cst.CSTNode], NodeHandler]] = []
+        self.node_handlers: list[tuple[type[cst.CSTNode], Callable[..., None]]] = []
         self.site_handlers: list[SiteHandler] = []
         self.rest_handler: UseHandler | None = None
 
@@ -112,17 +111,14 @@ class Codemod:
 
         return register
 
-    def on(
-        self, *kinds: type[NodeT]
-    ) -> Callable[[Callable[[Site, NodeT], None]], Callable[[Site, NodeT], None]]:
+    def on(self, *kinds: type[cst.CSTNode]) -> Callable[[HandlerT], HandlerT]:
         """Decorate a function that looks at every node of these kinds.
 
         It runs only for nodes of those kinds, so its second parameter may name them.
         """
 
-        def register(handler: Callable[[Site, NodeT], None]) -> Callable[[Site, NodeT], None]:
-            for kind in kinds:
-                self.node_handlers.append((kind, handler))  # type: ignore[arg-type]
+        def register(handler: HandlerT) -> HandlerT:
+            self.node_handlers.extend((kind, handler) for kind in kinds)
             return handler
 
         return register

@@ -18,6 +18,7 @@ from pathlib import Path
 import libcst as cst
 
 from neuronmigrate import apply, catalogue, directives, edits, proof, registry
+from neuronmigrate.apply import Comment
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
 from neuronmigrate.edits import Edit, Statement
@@ -155,8 +156,13 @@ class _File:
                 continue
             site.codemod = codemod.name
             for use in site.uses:
-                if use not in answered and use not in site.settled and not self._is_alias(use):
-                    codemod.rest_handler(site, use)
+                if use in answered or use in site.settled:
+                    continue
+                if use.claim in owners and self._is_alias(use):
+                    continue
+                if use.claim not in owners and use.binding.kind is Kind.ASSIGN:
+                    continue  # the assignment that gives it this name is marked
+                codemod.rest_handler(site, use)
 
     def _is_alias(self, use: Use) -> bool:
         """Whether a use only gives the name another name: `step = xm.mark_step`. Remembers it if so."""
@@ -304,7 +310,7 @@ class _File:
         ]
         answers = self._answers(chosen)
         plan: list[Edit] = [edit for group in chosen for edit in group.edits]
-        plan += self._helpers(chosen)
+        plan += self._helpers(chosen, plan)
         idle: list[Edit] = []
         while self.site.aliases:
             # Which aliases are idle shows only once the edits are in, and one can hold up another.
@@ -314,7 +320,7 @@ class _File:
                 break
             idle += more
         plan += idle
-        gone = {edit.old for edit in idle if isinstance(edit, edits.ReplaceStatement)}
+        gone: set[cst.CSTNode] = {edit.old for edit in idle if isinstance(edit, edits.ReplaceStatement)}
         answers += self._alias_answers(gone)
         comments, uncomment = self._comments(answers)
         if not (plan or comments or uncomment or self.site.released):
@@ -328,17 +334,26 @@ class _File:
             names,
             self.site.refs,
             self.site.fresh_names,
-            is_legacy=lambda binding: catalogue.is_legacy(imported_name(binding)),
+            is_legacy=lambda binding: (
+                binding.node in self.site.released or catalogue.is_legacy(imported_name(binding))
+            ),
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
         after = self.restorer.restore(settled.tree)
         return _Built(after, answers, settled.emitted, settled.removed, (*touched, *settled.touched))
 
-    def _helpers(self, chosen: Sequence[Group]) -> list[Edit]:
+    def _helpers(self, chosen: Sequence[Group], edited: Sequence[Edit]) -> list[Edit]:
         """The helper functions that these groups call, above the first statement that may need them."""
         plan: list[Edit] = []
-        for key in dict.fromkeys(key for group in chosen for key in group.helpers):
+        keys = dict.fromkeys(key for group in chosen for key in group.helpers)
+        if not keys:
+            return plan
+        # The call may stand in code that another group takes away.
+        names = self._names(self._apply(edited, {}, {}))
+        for key in keys:
+            if not names.loads(self.site.helpers[key].name.value):
+                continue
             callers = {
                 self._top(node)
                 for group in chosen
@@ -364,7 +379,7 @@ class _File:
     def _apply(
         self,
         plan: Sequence[Edit],
-        comments: dict[cst.CSTNode, list[str]],
+        comments: dict[cst.CSTNode, list[Comment]],
         uncomment: dict[cst.CSTNode, list[str]],
     ) -> cst.Module:
         return apply.apply(
@@ -421,22 +436,25 @@ class _File:
 
     def _comments(
         self, answers: Iterable[Answer]
-    ) -> tuple[dict[cst.CSTNode, list[str]], dict[cst.CSTNode, list[str]]]:
+    ) -> tuple[dict[cst.CSTNode, list[Comment]], dict[cst.CSTNode, list[str]]]:
         """The comments to put above statements and those to take away."""
         marks: dict[Statement, list[tuple[str, str]]] = {}
         reviews: dict[Statement, list[tuple[str, str]]] = {}
         answered: dict[Statement, set[str]] = {}
+        about: dict[Statement, cst.CSTNode] = {}
         for answer in answers:
             statement = self.site.statement(answer.node)
             answered.setdefault(statement, set()).add(answer.codemod)
             if answer.state is State.MARKED and answer.comment:
                 marks.setdefault(statement, []).append((answer.codemod, answer.message))
+                about.setdefault(statement, answer.node)
             elif answer.state is State.REVIEW and self.settings.comment_reviews:
                 reviews.setdefault(statement, []).append((answer.codemod, answer.todo))
-        comments: dict[cst.CSTNode, list[str]] = {}
+                about.setdefault(statement, answer.node)
+        comments: dict[cst.CSTNode, list[Comment]] = {}
         uncomment: dict[cst.CSTNode, list[str]] = {}
         for statement, parts in reviews.items():
-            comments.setdefault(statement, []).append(directives.todo(parts, "REVIEW"))
+            comments.setdefault(statement, []).append((directives.todo(parts, "REVIEW"), about[statement]))
         for statement in dict.fromkeys([*marks, *answered]):
             wanted = directives.todo(marks[statement]) if statement in marks else ""
             names = set(directives.mark(wanted).names) if wanted else set()  # type: ignore[union-attr]
@@ -446,7 +464,7 @@ class _File:
                 if line != same and (names or answered[statement] & set(mark.names)):
                     uncomment.setdefault(statement, []).append(line)
             if wanted and not same:
-                comments.setdefault(statement, []).append(wanted)
+                comments.setdefault(statement, []).append((wanted, about[statement]))
         return comments, uncomment
 
     def _standing(self, statement: Statement) -> list[tuple[str, directives.Mark]]:
@@ -480,12 +498,16 @@ class _File:
                 python=self.settings.python,
                 emitted=proof.Emitted(built.emitted, tuple(self.site.keywords)),
                 edited=edited,
-                kept=self.site.kept_names,
+                kept=self.site.kept_names | self._kept_imports(),
             )
         )
         if not faults and second_run:
             faults += self._second_run(built.after)
         return tuple(faults)
+
+    def _kept_imports(self) -> set[str]:
+        """Names of legacy imports that stay on purpose, with or without a reader."""
+        return {each.name for each in self.names.imports if each.node in self.site.kept_imports}
 
     def _edited_lines(self, statement: Statement) -> tuple[int, int]:
         first, last = self._lines(statement)

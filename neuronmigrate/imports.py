@@ -6,6 +6,7 @@ function, inside an `if`, or behind the environment variables that a script sets
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -211,7 +212,7 @@ class Settler:
             return Wanted(module, "", module.partition(".")[0]), ".".join(parts[cut:])
         return Wanted(module, name, ref.local or name), rest
 
-    def _existing(self, ref: Ref, wanted: Wanted, rest: str, node: cst.Name) -> cst.BaseExpression | None:
+    def _existing(self, ref: Ref, wanted: Wanted, rest: str, node: cst.CSTNode) -> cst.BaseExpression | None:
         """An expression for the target through an import that the file has already."""
         best: tuple[int, cst.BaseExpression] | None = None
         for binding in self.names.imports:
@@ -302,10 +303,19 @@ class Settler:
             # An import in a `try` may fail, and what takes its place may not: it goes above the `try`.
             statement: Statement = self._guard(ref.anchor.node) or self._statement(ref.anchor.node)
             block = self.names.parent(statement)
+            module = self._form(ref)[0].module
+            if _is_standard(module) or (module in WHOLE and not self._always_runs(block)):
+                # What is always there need not hang on whether the legacy package was.
+                return self._default_slot(node, module)
             # Where the legacy name was seen from, the new one is: it is bound in the same place.
             if isinstance(block, (cst.Module, cst.IndentedBlock)) and self._sees(node, ref.anchor):
                 return self._open(Slot(block, statement, replaces=True))
-        return self._default_slot(node)
+        return self._default_slot(node, self._form(ref)[0].module)
+
+    def _always_runs(self, block: cst.CSTNode | None) -> bool:
+        """Whether a block is the body of the module or of a function, not of an `if` or a `try`."""
+        around = self.names.parent(block) if block is not None else None
+        return isinstance(block, cst.Module) or isinstance(around, cst.FunctionDef)
 
     def _sees(self, node: cst.CSTNode, binding: Binding) -> bool:
         here = self.names.bound_by(binding.node)
@@ -316,21 +326,30 @@ class Settler:
             scope = scope.parent
         return False
 
-    def _default_slot(self, node: cst.CSTNode) -> Slot:
-        """After the last import of the module that stands above a node."""
+    def _default_slot(self, node: cst.CSTNode, module: str) -> Slot:
+        """Beside the imports of the module above a node: next to its like, else after the last one."""
         limit = self._statement_in(self.tree, node)
-        after: Statement | None = None
-        for index, statement in enumerate(self.tree.body):
+        root = module.partition(".")[0]
+        docstring: Statement | None = None
+        first: Statement | None = None
+        last: Statement | None = None
+        alike: Statement | None = None
+        for statement in self.tree.body:
             if statement is limit:
                 break
-            if isinstance(statement, cst.SimpleStatementLine):
-                first = statement.body[0]
-                is_docstring = (
-                    index == 0 and isinstance(first, cst.Expr) and isinstance(first.value, cst.SimpleString)
-                )
-                if is_docstring or any(isinstance(s, (cst.Import, cst.ImportFrom)) for s in statement.body):
-                    after = statement
-        return self._open(Slot(self.tree, after, replaces=False))
+            if not isinstance(statement, cst.SimpleStatementLine):
+                continue
+            roots = {each for small in statement.body for each in _roots(small)}
+            if "__future__" in roots or (statement is self.tree.body[0] and _is_string(statement.body[0])):
+                docstring = statement
+            elif roots:
+                first = first or statement
+                last = statement
+                same = root in roots or (_is_standard(root) and any(map(_is_standard, roots)))
+                alike = statement if same else alike
+        if alike is None and _is_standard(root) and first is not None:
+            return self._open(Slot(self.tree, first, replaces=True))
+        return self._open(Slot(self.tree, alike or last or docstring, replaces=False))
 
     def _open(self, slot: Slot) -> Slot:
         for known in self.slots:
@@ -369,7 +388,8 @@ class Settler:
         by_token: dict[str, list[cst.Name]] = {}
         for token in self.fresh:
             bound = [each.node for each in self.names.bindings if each.name == token]
-            nodes = [*self.names.loads(token), *(node for node in bound if isinstance(node, cst.Name))]
+            named = [node.name if isinstance(node, cst.FunctionDef) else node for node in bound]
+            nodes = [*self.names.loads(token), *(node for node in named if isinstance(node, cst.Name))]
             if nodes:
                 by_token[token] = nodes
         taken: set[str] = set()
@@ -397,7 +417,10 @@ class Settler:
         if isinstance(self.names.parent(alias), cst.Import) and alias.asname is None:
             # `import a.b` binds `a`; what goes through `a` to somewhere else has its own import.
             dotted = edits.code_of(alias.name)
-            return any(self._through(node, dotted) for node in references)
+            return any(
+                self._through(node, dotted) or self.names.bindings_at(node) == (binding,)
+                for node in references
+            )
         return bool(references)
 
     def _through(self, node: cst.Name, dotted: str) -> bool:
@@ -538,6 +561,25 @@ class Settler:
         for line in lines:
             new.extend(edits.statements(line + "\n", self.tree))
         return new
+
+
+def _roots(small: cst.BaseSmallStatement) -> list[str]:
+    """The packages that an import statement names; nothing for another statement."""
+    if isinstance(small, cst.ImportFrom):
+        return (
+            [edits.code_of(small.module).partition(".")[0]] if small.module and not small.relative else ["."]
+        )
+    if isinstance(small, cst.Import):
+        return [edits.code_of(alias.name).partition(".")[0] for alias in small.names]
+    return []
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _is_string(small: cst.BaseSmallStatement) -> bool:
+    return isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
 
 
 def imported_name(binding: Binding) -> str:

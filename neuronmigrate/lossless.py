@@ -20,12 +20,12 @@ class Restorer:
     """What one file has that its tree has not."""
 
     def __init__(self, raw: bytes, module: cst.Module, written: str) -> None:
-        self.module = module
-        self.exact = module.bytes == raw
+        again = written.encode(module.encoding)
+        self.exact = again == raw
         self.lost: list[tuple[int, int, list[bytes]]] = []
         """Ranges of lines of the written tree, and the lines that stand there in the file."""
         if not self.exact:
-            self.written = _lines(module.bytes)
+            self.written = _lines(again)
             self.lost = _differences(self.written, _lines(raw))
         shifts = [(end, start + len(lines) - end) for start, end, lines in self.lost]
         self._ends = [end for end, _ in shifts]

@@ -69,6 +69,7 @@ class Positions:
         recorder = _Recorder(module)
         module._codegen(recorder)
         self._ranges = recorder.ranges
+        self._by_kind: dict[type[cst.CSTNode], list[cst.CSTNode]] = {}
         # Offset of each token's start; one more entry for the end of the text.
         self._offsets = [0, *accumulate(len(token) for token in recorder.tokens)]
         self.code = "".join(recorder.tokens)
@@ -84,8 +85,17 @@ class Positions:
 
     def nodes(self, kind: type[NodeT]) -> list[NodeT]:
         """All nodes of one kind in the order of the text."""
-        found = [node for node in self._ranges if isinstance(node, kind)]
-        return sorted(found, key=lambda node: self._ranges[node])
+        if not self._by_kind:
+            for node in self._ranges:
+                self._by_kind.setdefault(type(node), []).append(node)
+        found = [
+            node
+            for each, nodes in self._by_kind.items()
+            if issubclass(each, kind)
+            for node in nodes
+            if isinstance(node, kind)
+        ]
+        return sorted(found, key=self._ranges.__getitem__)
 
     def __contains__(self, node: cst.CSTNode) -> bool:
         return node in self._ranges
