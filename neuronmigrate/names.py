@@ -462,10 +462,10 @@ class Names:
         """What `name.part.part` stands for, if this binding gives the name."""
         if parts:
             owner = self.instance_class(binding)
-            if owner is None and isinstance(binding.node, cst.ClassDef):
-                owner = binding.node
             if owner is not None:
-                return self._class_member(owner, parts)
+                return self._class_member(owner, parts, subclasses=True)
+            if isinstance(binding.node, cst.ClassDef):
+                return self._class_member(binding.node, parts, subclasses=False)
         answer = self._meaning(binding)
         if not parts:
             return answer
@@ -473,19 +473,19 @@ class Names:
         settled.append(_Answer(frozenset(), answer.other))
         return _union(settled)
 
-    def _class_member(self, owner: cst.ClassDef, parts: Sequence[str]) -> _Answer:
+    def _class_member(self, owner: cst.ClassDef, parts: Sequence[str], *, subclasses: bool) -> _Answer:
         found: list[_Answer] = []
-        for each in self.class_attribute(owner, parts[0]):
+        for each in self.class_attribute(owner, parts[0], subclasses=subclasses):
             if isinstance(each, Binding):
                 found.append(self._member(each, parts[1:]))
                 continue
-            answer = self._value(each.value, each.path)
+            answer = self._meaning(each)
             found.extend(self._settle(".".join((name, *parts[1:]))) for name in answer.names)
             found.append(_Answer(frozenset(), answer.other))
         return _union(found) if found else _OTHER
 
-    def _meaning(self, binding: Binding) -> _Answer:
-        """What a name stands for through one binding."""
+    def _meaning(self, binding: Binding | AttributeStore) -> _Answer:
+        """What a name or an attribute stands for through one binding."""
         key = id(binding)
         known = self._answers.get(key)
         if known is not None:
@@ -504,7 +504,9 @@ class Names:
             self._answers[key] = answer
         return answer
 
-    def _work_out(self, binding: Binding) -> _Answer:
+    def _work_out(self, binding: Binding | AttributeStore) -> _Answer:
+        if isinstance(binding, AttributeStore):
+            return _OTHER if binding.kind is Kind.AUG_ASSIGN else self._value(binding.value, binding.path)
         if binding.kind is Kind.IMPORT:
             return self._settle(binding.target)
         if binding.kind in (Kind.ASSIGN, Kind.WALRUS):
@@ -587,26 +589,42 @@ class Names:
             return None
         return owner.node
 
-    def class_attribute(self, owner: cst.ClassDef, name: str) -> tuple[Binding | AttributeStore, ...]:
+    def class_attribute(
+        self, owner: cst.ClassDef, name: str, *, subclasses: bool = False
+    ) -> tuple[Binding | AttributeStore, ...]:
         """Everything in this module that gives an attribute of a class or its instances a value.
 
-        Bases that are defined in this module are included.
+        Bases that are defined in this module are included; subclasses on demand, since the `self`
+        of a method may be an instance of one.
         """
-        return self._class_attribute(owner, name, set())
-
-    def _class_attribute(
-        self, owner: cst.ClassDef, name: str, seen: set[int]
-    ) -> tuple[Binding | AttributeStore, ...]:
-        if id(owner) in seen:
-            return ()
-        seen.add(id(owner))
         found: list[Binding | AttributeStore] = []
-        scope = self._walk.made[id(owner)]
-        found.extend(each for each in scope.bindings.get(name, ()) if each.kind is not Kind.ANNOTATION_ONLY)
-        found.extend(self._stores_of_classes.get((id(owner), name), ()))
-        for base in self.local_bases(owner):
-            found.extend(self._class_attribute(base, name, seen))
+        seen: set[int] = set()
+        todo = [owner]
+        while todo:
+            each = todo.pop()
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            bindings = self._walk.made[id(each)].bindings.get(name, ())
+            found.extend(one for one in bindings if one.kind is not Kind.ANNOTATION_ONLY)
+            found.extend(self._stores_of_classes.get((id(each), name), ()))
+            todo.extend(self.local_bases(each))
+            if subclasses:
+                todo.extend(self._subclasses.get(id(each), ()))
         return tuple(found)
+
+    @cached_property
+    def classes(self) -> tuple[cst.ClassDef, ...]:
+        """Every class the module defines, at any depth."""
+        return tuple(scope.node for scope in self._walk.made.values() if isinstance(scope.node, cst.ClassDef))
+
+    @cached_property
+    def _subclasses(self) -> dict[int, list[cst.ClassDef]]:
+        found: dict[int, list[cst.ClassDef]] = {}
+        for each in self.classes:
+            for base in self.local_bases(each):
+                found.setdefault(id(base), []).append(each)
+        return found
 
     def local_bases(self, owner: cst.ClassDef) -> tuple[cst.ClassDef, ...]:
         """The bases of a class that are defined in this module."""

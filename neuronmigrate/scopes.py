@@ -974,11 +974,13 @@ def _match(walk: Walk, node: cst.Match) -> None:
     rest = walk._block
     for case in node.cases:
         walk.enter(case, node)
-        fork = walk._block = walk.block(rest)
+        walk._block = walk.block(rest)
         _pattern(walk, case.pattern, case, node.subject)
         walk.visit_some(case.guard, case)
         # A pattern may bind before it or its guard fails.
-        rest = walk.block(fork, walk._block)
+        fork = walk._block
+        rest = walk.block(rest, fork)
+        walk._block = walk.block(fork)
         walk.visit(case.body, case)
         ends.append(walk._block)
         irrefutable = isinstance(case.pattern, cst.MatchAs) and case.pattern.pattern is None
