@@ -26,7 +26,7 @@ from neuronmigrate.flow import Flow
 from neuronmigrate.imports import Settler, imported_name
 from neuronmigrate.lossless import Restorer
 from neuronmigrate.markers import has_marker as has_marker
-from neuronmigrate.names import Kind, Names, dotted_name
+from neuronmigrate.names import Binding, Kind, Names, dotted_name
 from neuronmigrate.plan import Finding, GroupRecord, Numerics, Place, Problem, Result, State, Trouble
 from neuronmigrate.positions import Positions
 from neuronmigrate.project import Project
@@ -75,6 +75,7 @@ class _Built:
     emitted: tuple[str, ...] = ()
     removed: frozenset[cst.CSTNode] = frozenset()
     touched: tuple[cst.CSTNode, ...] = ()
+    instead: dict[str, str] = field(default_factory=dict)
 
 
 class _File:
@@ -160,7 +161,7 @@ class _File:
                     continue
                 if use.claim in owners and self._is_alias(use):
                     continue
-                if use.claim not in owners and use.binding.kind is Kind.ASSIGN:
+                if use.claim not in owners and use.alias:
                     continue  # the assignment that gives it this name is marked
                 codemod.rest_handler(site, use)
 
@@ -243,6 +244,12 @@ class _File:
         bindings = names.bindings_at(head)
         if not legacy or not bindings:
             return
+        stored = isinstance(parent, cst.AssignTarget) or (
+            isinstance(parent, (cst.AugAssign, cst.AnnAssign)) and parent.target is chain
+        )
+        if stored and not (isinstance(chain, cst.Attribute) and names.names_of(chain.value).names):
+            # `self.step = xm.mark_step` gives an attribute of our own a legacy value.
+            return
         name = claim = legacy[0]
         node = chain
         for back, each in enumerate(_prefixes(name)):
@@ -257,12 +264,25 @@ class _File:
             name=name,
             claim=claim,
             certain=resolved.certain,
-            binding=next((b for b in bindings if b.target), bindings[0]),
+            binding=self._brought_by(bindings),
+            alias=all(each.kind is Kind.ASSIGN for each in bindings),
             call=parent if isinstance(parent, cst.Call) and parent.func is chain else None,
-            stored=isinstance(parent, cst.AssignTarget)
-            or (isinstance(parent, (cst.AugAssign, cst.AnnAssign)) and parent.target is chain),
+            stored=stored,
             ambiguous=" or ".join(f"`{each}`" for each in [name, *others]) if others else "",
         )
+
+    def _brought_by(self, bindings: Sequence[Binding]) -> Binding:
+        """The import behind one of these bindings, through other names for it; else the first of them."""
+        binding = next((each for each in bindings if each.target), bindings[0])
+        for _ in range(10):
+            root: cst.BaseExpression | None = binding.value
+            while isinstance(root, cst.Attribute):
+                root = root.value
+            further = self.names.bindings_at(root) if isinstance(root, cst.Name) else ()
+            if binding.target or not further:
+                break
+            binding = next((each for each in further if each.target), further[0])
+        return binding
 
     def _refuse_conflicts(self) -> None:
         plan = [edit for group in self.site.groups if not group.refused for edit in group.edits]
@@ -341,7 +361,9 @@ class _File:
         )
         settled = settler.settle()
         after = self.restorer.restore(settled.tree)
-        return _Built(after, answers, settled.emitted, settled.removed, (*touched, *settled.touched))
+        return _Built(
+            after, answers, settled.emitted, settled.removed, (*touched, *settled.touched), settled.instead
+        )
 
     def _helpers(self, chosen: Sequence[Group], edited: Sequence[Edit]) -> list[Edit]:
         """The helper functions that these groups call, above the first statement that may need them."""
@@ -499,6 +521,7 @@ class _File:
                 emitted=proof.Emitted(built.emitted, tuple(self.site.keywords)),
                 edited=edited,
                 kept=self.site.kept_names | self._kept_imports(),
+                instead=built.instead,
             )
         )
         if not faults and second_run:
@@ -512,11 +535,13 @@ class _File:
     def _edited_lines(self, statement: Statement) -> tuple[int, int]:
         first, last = self._lines(statement)
         span = self.positions.span(statement)
-        whole = isinstance(statement, (cst.SimpleStatementLine, cst.Try)) or statement in self.site.rebuilt
+        if isinstance(statement, (cst.SimpleStatementLine, cst.Try)) or statement in self.site.rebuilt:
+            last = span.end_line
         first -= len(getattr(statement, "leading_lines", ()))
-        return self.restorer.original_line(first), self.restorer.original_line(
-            span.end_line if whole else last
-        )
+        lines = self.positions.code.splitlines()
+        while last < len(lines) and not lines[last].strip():
+            last += 1  # blank lines below a statement that goes may go with it
+        return self.restorer.original_line(first), self.restorer.original_line(last)
 
     def _second_run(self, after: bytes) -> list[str]:
         """What another run over the result would still change."""
@@ -580,7 +605,7 @@ class _File:
         ]
         for node in built.removed:
             if node in self.positions:
-                name = next((b.target for b in self.names.imports if b.node is node), "")
+                name = next((imported_name(b) for b in self.names.imports if b.node is node), "")
                 findings.append(
                     Finding(LEGACY_IMPORT, State.FIXED, self._place(node), name, "nothing uses it any more")
                 )

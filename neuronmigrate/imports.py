@@ -75,6 +75,8 @@ class Settled:
     """Qualified names that new code refers to, imports included."""
     touched: tuple[cst.CSTNode, ...]
     """Import aliases and `try` statements of lines that changed."""
+    instead: dict[str, str]
+    """New local names, and the local name of the legacy import whose place each took."""
 
 
 class Settler:
@@ -106,6 +108,7 @@ class Settler:
         """What stands for the references inside strings that hold types."""
         self.emitted: list[str] = []
         self.touched: list[cst.CSTNode] = []
+        self.instead: dict[str, str] = {}
 
     def settle(self) -> Settled:
         """Choose local names, write the imports and take the legacy ones away."""
@@ -115,7 +118,7 @@ class Settler:
         changes += [edits.Replace(old, _unquoted(old, found)) for old, found in self.quoted.items()]
         changes += self._import_edits()
         tree = apply(self.tree, self.names.parent, changes, {}, {}, self._knows)
-        return Settled(tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)), tuple(self.touched))
+        return Settled(tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)), tuple(self.touched), self.instead)
 
     def _knows(self, node: cst.CSTNode) -> bool:
         return node is self.tree or self.names.parent(node) is not None
@@ -165,6 +168,8 @@ class Settler:
             final = Wanted(final.module, final.name, self._free_name(final, slot, nodes))
             if final not in slot.wanted:
                 slot.wanted.append(final)
+            if slot.replaces and ref.anchor is not None:
+                self.instead[final.local] = ref.anchor.name
             for token, node in users:
                 self._put(token, node, _chain(final.text, attributes))
 
@@ -615,6 +620,21 @@ def guarded_try(node: cst.Try) -> bool:
     )
 
 
+def _closing(
+    own: cst.Comma | cst.MaybeSentinel, last: cst.Comma | cst.MaybeSentinel
+) -> cst.Comma | cst.MaybeSentinel:
+    """The comma after a name that becomes the last one: its own comment, the layout of the old last one."""
+    if not isinstance(own, cst.Comma) or not isinstance(last, cst.Comma):
+        return last
+    mine, end = own.whitespace_after, last.whitespace_after
+    if isinstance(mine, cst.ParenthesizedWhitespace) and isinstance(end, cst.ParenthesizedWhitespace):
+        line = end.first_line.with_changes(
+            comment=mine.first_line.comment, whitespace=mine.first_line.whitespace
+        )
+        return last.with_changes(whitespace_after=end.with_changes(first_line=line))
+    return last
+
+
 def _unquoted(string: cst.CSTNode, found: dict[str, cst.BaseExpression]) -> cst.BaseExpression:
     """A string that holds a type, with its references settled."""
     text = edits.code_of(string)
@@ -665,7 +685,7 @@ def _with_names(
     result = []
     for index, alias in enumerate(kept):
         if index + 1 == len(kept):
-            result.append(alias.with_changes(comma=last))
+            result.append(alias.with_changes(comma=_closing(alias.comma, last)))
         elif alias in old[:-1] and isinstance(alias.comma, cst.Comma):
             result.append(alias)
         else:

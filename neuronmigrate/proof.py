@@ -14,7 +14,7 @@ import re
 import sys
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronmigrate import targets
@@ -115,13 +115,14 @@ def prove(
     edited: Sequence[LineRange] = (),
     inserted: Sequence[int] | None = None,
     kept: Iterable[str] = (),
+    instead: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Check every promise about one result and return what is broken; nothing means proven.
 
     `python` is the oldest Python the code has to run on. `edited` are the lines of the original that
     edits may change. `inserted` are lines of the original before which new lines may stand (one more
     than the last line: at the end); without it new lines may stand anywhere. `kept` are names that may
-    be left without a reader.
+    be left without a reader. `instead` maps new names to the old ones whose place they took.
     """
     sides = Sides(before, after, python)
     faults = [*layout(before, after), *untouched(before, after, edited, inserted)]
@@ -132,7 +133,7 @@ def prove(
         broken = compiles(sides)
         faults += broken
         if not broken:
-            faults += unbound(sides)
+            faults += unbound(sides, instead)
             allowed = set(kept)
             faults += [str(item) for item in leftovers(sides) if item.name not in allowed]
             faults += doubled_imports(sides)
@@ -185,14 +186,18 @@ def compiles(sides: Sides) -> list[str]:
     return faults
 
 
-def unbound(sides: Sides) -> list[str]:
-    """No name is read that was bound before and no longer is, or only on some paths."""
+def unbound(sides: Sides, instead: Mapping[str, str] | None = None) -> list[str]:
+    """No name is read that was bound before and no longer is, or only on some paths.
+
+    `instead` tells for a new name which old one it took the place of: it may be bound as weakly.
+    """
     before, after = sides.scan(sides.before), sides.scan(sides.after)
     faults = []
     for key, weak in sorted(after.weak.items(), key=lambda item: (item[1].line, item[0])):
-        if weak.level >= before.weak.get(key, Weak(ALWAYS, 0)).level:
-            continue
         scope, name = key
+        old = before.weak.get((scope, (instead or {}).get(name, name)), Weak(ALWAYS, 0))
+        if weak.level >= min(old.level, before.weak.get(key, old).level):
+            continue
         if scope == "__all__":
             faults.append(f"`{name}` is listed in __all__ but nothing binds it any more")
             continue

@@ -49,6 +49,8 @@ class Use:
     """Whether the place is assigned to, not read."""
     quoted: str = ""
     """The chain as it stands inside a string that holds a type; `node` is the string then."""
+    alias: bool = False
+    """Whether the name came through an assignment that gave it another name."""
     ambiguous: str = ""
     """The names it may stand for, in words, when there are several."""
 
