@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from neuronmigrate import catalogue
+from neuronmigrate import catalogue, targets
 from neuronmigrate.catalogue import wording
 
 LEGACY = [
@@ -317,3 +317,10 @@ def test_asking_whether_a_name_is_legacy_loads_no_data() -> None:
         "assert 'json' not in sys.modules and 'difflib' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_counterpart_exists_in_the_target_libraries() -> None:
+    for row in catalogue._data()["rows"]:
+        for name in row[2]:
+            if re.fullmatch(r"[A-Za-z_][\w.]*", name) and "." in name:
+                assert targets.exists(name) is not False, name

@@ -48,9 +48,11 @@ def version(library: str) -> str:
 def exists(name: str) -> bool | None:
     """Whether a library has a qualified name; None if the library, or that part of it, is not described."""
     root = name.partition(".")[0]
+    if name in neuron.NAMES:
+        return True
     if _stubbed(name):
         # What is not in the stub may be there all the same.
-        return True if name in neuron.NAMES else None
+        return None
     if root not in LIBRARIES:
         return None
     if name == root:
@@ -65,8 +67,8 @@ def exists(name: str) -> bool | None:
 def accepts(callable_name: str, keyword: str) -> bool | None:
     """Whether a callable takes a keyword; None if that is not known.
 
-    A class stands for its constructor. Callables that take any keyword (`from_pretrained`, `generate`) are
-    known by hand, in keywords.py; what is not listed there is not known.
+    A class stands for its constructor. Of callables that take any keyword (`from_pretrained`, `generate`),
+    those they take out by name are known, and those listed in keywords.py.
     """
     if _stubbed(callable_name):
         known = neuron.NAMES.get(callable_name)
@@ -86,13 +88,17 @@ def accepts(callable_name: str, keyword: str) -> bool | None:
     parameters = _parameters(owner, method)
     if parameters is None:
         return None
-    if keyword in parameters:
+    if keyword in parameters or f"~{keyword}" in parameters:
         return True
     return None if any(each.startswith("**") for each in parameters) else False
 
 
 def parameters(callable_name: str) -> tuple[str, ...] | None:
-    """The parameters of a callable: names, `/name` for positional only, `*args`, `**kwargs`."""
+    """The parameters of a callable, or None.
+
+    Names, `/name` for positional only ones, `*args`, `**kwargs`, and `~name` for each keyword that is taken
+    out of the latter.
+    """
     where = _locate(callable_name) if callable_name.partition(".")[0] in LIBRARIES else None
     if where is None or len(where[1]) > 1:
         return None
@@ -104,7 +110,7 @@ def _stubbed(name: str) -> bool:
     return any(name == root or name.startswith(f"{root}.") for root in neuron.ROOTS)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _library(library: str) -> _Library:
     import json
 
@@ -112,7 +118,7 @@ def _library(library: str) -> _Library:
     return data
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _names(module: str) -> dict[str, str]:
     """The names of a module with what they stand for."""
     root = module.partition(".")[0]

@@ -68,6 +68,10 @@ NAMES: dict[str, Known] = {
     "torch.neuron.set_stream": Known("source: device module", ("stream",)),
     "torch.neuron.stream": Known("source: context manager of the device module", ("stream",)),
     "torch.neuron.synchronize": Known("source; docs: memory guidelines"),
+    # What torch makes of the backend's name on its own classes.
+    "torch.Tensor.is_neuron": Known("docs: overview of native PyTorch on Neuron"),
+    "torch.Tensor.neuron": Known("docs: overview of native PyTorch on Neuron"),
+    "torch.nn.Module.neuron": Known("docs: overview of native PyTorch on Neuron"),
     # The package.
     "torch_neuronx": Known("docs: release notes; the legacy package has the same name"),
     "torch_neuronx.__version__": Known("source"),
