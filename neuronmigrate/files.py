@@ -107,6 +107,8 @@ class Tree:
     """Notes on copies of legacy packages, which are left alone."""
     notices: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
+    whole: bool = False
+    """Whether everything below the root was looked for."""
 
 
 def discover(paths: Sequence[str | Path], settings: Settings, *, root: Path | None = None) -> Tree:
@@ -121,7 +123,7 @@ def discover(paths: Sequence[str | Path], settings: Settings, *, root: Path | No
             search.folder(path)
         else:
             search.named(path)
-    return search.result()
+    return search.result(whole=search.root in real)
 
 
 def root_of(paths: Sequence[Path]) -> Path:
@@ -189,7 +191,7 @@ class _Search:
         below = path.startswith(self.prefix)
         return (path[len(self.prefix) :] if below else os.path.relpath(path, self.root)).replace(os.sep, "/")
 
-    def result(self) -> Tree:
+    def result(self, *, whole: bool) -> Tree:
         for link, base in self.links:
             self.follow(link, base)
         sources = sorted(self.sources.values(), key=lambda source: source.name.split("/"))
@@ -199,6 +201,7 @@ class _Search:
             tuple(self.findings[name] for name in sorted(self.findings)),
             tuple(self.notices),
             tuple(self.problems),
+            whole,
         )
 
     def add(self, path: str) -> None:

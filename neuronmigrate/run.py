@@ -96,7 +96,9 @@ def run(
         if raw is not None and parts.has_marker(raw):
             work[source] = raw
     notices = tree.notices
-    whole = files.discover([tree.root], settings, root=tree.root) if tree.sources else tree
+    whole = tree
+    if tree.sources and not tree.whole:
+        whole = files.discover([tree.root], settings, root=tree.root)
     if work or _any_marker(whole, tree, parts):
         facts = parts.collect(tree.root, [source.path for source in whole.sources], settings)
         notices += facts.notices
@@ -176,6 +178,10 @@ def _in_processes(
         # After a death, those that were under way are tried one at a time, to find the culprit.
         queue, width = (suspects, 1) if suspects else (waiting, jobs)
         with _pool(width, facts, settings, parts) as pool:
+            if pool is None:
+                for source in (*suspects, *waiting):
+                    yield parts.migrate(source.name, work[source], facts, settings)
+                return
             running: dict[Future[Result], Source] = {}
             for result in _drain(pool, queue, width, running, work):
                 yield result
@@ -233,7 +239,8 @@ def _drain(
 @contextmanager
 def _pool(
     jobs: int, facts: FactsT, settings: Settings, parts: Engine[FactsT]
-) -> Iterator[ProcessPoolExecutor]:
+) -> Iterator[ProcessPoolExecutor | None]:
+    """Processes at work, or None where no process can be started."""
     import multiprocessing
     import tempfile
     from concurrent.futures import ProcessPoolExecutor
@@ -243,14 +250,19 @@ def _pool(
     with tempfile.TemporaryDirectory() as empty:
         os.chdir(empty)
         try:
-            pool = ProcessPoolExecutor(
-                jobs,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_begin_work,
-                initargs=(parts.migrate, facts, settings),
-            )
             try:
-                yield pool
+                pool = ProcessPoolExecutor(
+                    jobs,
+                    mp_context=multiprocessing.get_context("spawn"),
+                    initializer=_begin_work,
+                    initargs=(parts.migrate, facts, settings),
+                )
+            except (ImportError, NotImplementedError, OSError):
+                # No semaphores, as in some sandboxes.
+                yield None
+                return
+            try:
+                yield pool if _alive(pool) else None
             except BaseException:
                 # Nobody waits for what is under way, least of all after Ctrl-C.
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -261,6 +273,17 @@ def _pool(
                 pool.shutdown()
         finally:
             os.chdir(here)
+
+
+def _alive(pool: ProcessPoolExecutor) -> bool:
+    """Whether a process starts at all; a script without a main guard, for one, cannot be imported again."""
+    from concurrent.futures.process import BrokenProcessPool
+
+    try:
+        pool.submit(os.getpid).result()
+    except BrokenProcessPool:
+        return False
+    return True
 
 
 _worker: Callable[[str, bytes], Result]

@@ -171,6 +171,13 @@ def test_workers_import_nothing_of_the_scanned_project(large: Path, tmp_path: Pa
     assert not (tmp_path / "sprung").exists()
 
 
+def test_where_no_process_can_be_started_one_has_to_do(large: Path, tmp_path: Path) -> None:
+    # A worker imports the main module again, and this one does not let it.
+    script = write(tmp_path / "elsewhere", {"pool.py": "assert __name__ == '__main__'\n" + POOL})
+    done = python(RUN_PATH, str(script / "pool.py"), cwd=large)
+    assert done.stdout == "8\n", done.stderr
+
+
 INTERRUPTED = """
 import os, signal, sys, threading
 from neuronmigrate import run
