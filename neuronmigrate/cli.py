@@ -360,7 +360,11 @@ def _write_report(path: Path, document: bytes) -> None:
     from neuronmigrate.files import create
 
     try:
-        create(path, document)
+        if path.exists() and not path.is_file():
+            # A device or a pipe, such as /dev/stderr, is written to and not replaced.
+            path.write_bytes(document)
+        else:
+            create(path.resolve(), document)
     except OSError as error:
         raise UserError(f"{path}: the report cannot be written: {error.strerror}") from error
 

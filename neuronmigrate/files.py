@@ -143,11 +143,11 @@ def everything(paths: Sequence[str | Path], root: Path) -> Iterator[tuple[str, P
 
     Left out are ignored files, environments, caches and other repositories.
     """
-    search = _Search(root, Settings())
+    search = _Search(root, Settings(), own_only=False)
     seen: set[str] = set()
     for path in resolved(paths):
         for name, tracked in search.entries(path) if path.is_dir() else [(str(path), True)]:
-            if name in seen or search.barred(os.path.dirname(name), str(path), tracked, vendored=False):
+            if name in seen or search.barred(os.path.dirname(name), str(path), tracked):
                 continue
             seen.add(name)
             if os.path.lexists(name) and not os.path.isdir(name) and os.path.basename(name) != ".git":
@@ -175,6 +175,8 @@ class _Search:
 
     root: Path
     settings: Settings
+    own_only: bool = True
+    """Whether build output and copies of legacy packages are left out."""
     sources: dict[str, Source] = field(default_factory=dict)
     links: list[tuple[str, Path]] = field(default_factory=list)
     findings: dict[str, Finding] = field(default_factory=dict)
@@ -325,27 +327,30 @@ class _Search:
 
     # What is left out.
 
-    def barred(self, folder: str, base: str, tracked: bool, *, vendored: bool = True) -> bool:
+    def barred(self, folder: str, base: str, tracked: bool) -> bool:
         """Whether files in a folder are not the user's own. Folders above `base` do not count."""
         if len(folder) <= len(base):
             return False
         key = (base, folder, tracked)
         if key not in self.bars:
-            above = self.barred(os.path.dirname(folder), base, tracked, vendored=vendored)
-            self.bars[key] = "above" if above else self.bar(folder, tracked, vendored)
+            above = self.barred(os.path.dirname(folder), base, tracked)
+            self.bars[key] = "above" if above else self.bar(folder, tracked)
         return bool(self.bars[key])
 
-    def bar(self, folder: str, tracked: bool, vendored: bool) -> str:
+    def bar(self, folder: str, tracked: bool) -> str:
+        """Why the files in a folder are left out, in a word; empty when they are not."""
         name = os.path.basename(folder)
         if name in FOREIGN or os.path.islink(folder):
             return "foreign"
         if os.path.exists(os.path.join(folder, "pyvenv.cfg")):
             return "environment"
+        if not self.own_only:
+            return ""
         if name in PRODUCTS and not tracked:
             shown = self.relative(folder)
             self.notices[f"{shown}: taken for build output, left out unless it is named as a path"] = None
             return "product"
-        if vendored and name in _VENDORED_NAMES and (package := self.vendored(folder, above=False)):
+        if name in _VENDORED_NAMES and (package := self.vendored(folder, above=False)):
             self.note_vendored(*package)
             return "vendored"
         return ""

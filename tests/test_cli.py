@@ -282,6 +282,10 @@ def test_rewrite_report_file(shell: Shell, tmp_path: Path) -> None:
     write(shell.folder, {"a.py": STEP})
     assert shell("rewrite", "--diff", "--report", tmp_path / "r.json", ".").code == 0
     assert json.loads((tmp_path / "r.json").read_bytes())["command"] == "preview"
+    # What is no file is written to and not replaced.
+    (tmp_path / "link").symlink_to(os.devnull)
+    assert shell("rewrite", "--diff", "--report", tmp_path / "link", ".").code == 0
+    assert (tmp_path / "link").is_symlink() and not Path(os.devnull).is_file()
     wrong = shell("rewrite", "--diff", "--report", tmp_path / "no" / "r.json", ".")
     assert wrong.code == 2 and b"the report cannot be written" in wrong.err
 

@@ -409,6 +409,23 @@ def test_everything(tmp_path: Path) -> None:
     assert [name for name, _ in files.everything([root / "data"], root)] == ["data/x.bin"]
 
 
+def test_everything_without_git(tmp_path: Path) -> None:
+    root = write(
+        tmp_path,
+        {
+            "a.txt": "",
+            ".gitignore": "*.log\n",
+            "x.log": "",
+            "build/b.py": "",
+            "node_modules/c.js": "",
+            "torch_xla/__init__.py": "",
+            "torch_xla/version.py": "",
+        },
+    )
+    listed = sorted(name for name, _ in files.everything([root], root))
+    assert listed == [".gitignore", "a.txt", "build/b.py", "torch_xla/__init__.py", "torch_xla/version.py"]
+
+
 # Reading
 
 
