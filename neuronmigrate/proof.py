@@ -250,20 +250,23 @@ def known(sides: Sides, emitted: Emitted) -> list[str]:
     faults = []
     for name in emitted.imports:
         exists = targets.exists(name)
-        if exists is None and name.partition(".")[0] not in imported:
-            faults.append(f"`{name}` was put in, and nothing is known about that library")
-        elif exists is False:
+        if exists is False:
             faults.append(f"`{name}` was put in and does not exist")
+        elif exists is None and not _own(name, imported):
+            faults.append(f"`{name}` was put in, and it is not known to exist")
     for name, keyword in emitted.keywords:
-        root = name.partition(".")[0]
-        if targets.exists(name) is None and root in imported:
-            continue
         accepted = targets.accepts(name, keyword)
-        if accepted is None:
-            faults.append(f"`{keyword}=` was put into a call of `{name}`, which is not known to take it")
-        elif not accepted:
+        if accepted is False:
             faults.append(f"`{keyword}=` was put into a call of `{name}`, which does not take it")
+        elif accepted is None and not _own(name, imported):
+            faults.append(f"`{keyword}=` was put into a call of `{name}`, which is not known to take it")
     return faults
+
+
+def _own(name: str, imported: set[str]) -> bool:
+    """Whether a name is of the standard library, or of a package that the file used before."""
+    root = name.partition(".")[0]
+    return root in imported and root not in {*targets.LIBRARIES, "torch_neuronx"}
 
 
 def untouched(

@@ -402,7 +402,9 @@ def test_what_this_python_cannot_read_is_said_so() -> None:
     [
         (Emitted(imports=("torch.device", "os.environ", "contextlib.nullcontext")), ""),
         (Emitted(imports=("torch.devise",)), "`torch.devise` was put in and does not exist"),
-        (Emitted(imports=("unheard_of.thing",)), "nothing is known about that library"),
+        (Emitted(imports=("unheard_of.thing",)), "not known to exist"),
+        (Emitted(imports=("torch.neuron.nobody_knows",)), "not known to exist"),
+        (Emitted(imports=("torch.neuron.synchronize", "transformers.Trainer")), ""),
         (Emitted(imports=("project.helpers.pad",)), ""),
         (
             Emitted(
@@ -420,6 +422,8 @@ def test_what_this_python_cannot_read_is_said_so() -> None:
             "`devise=` was put into a call of `torch.zeros_like`",
         ),
         (Emitted(keywords=(("project.helpers.pad", "size"),)), ""),
+        (Emitted(keywords=(("transformers.AutoModelForCausalLM.generate", "max_new_tokens"),)), ""),
+        (Emitted(keywords=(("transformers.AutoModel.from_pretrained", "nobody"),)), "not known to take it"),
     ],
 )
 def test_emitted_names_and_keywords_exist(emitted: Emitted, message: str) -> None:
