@@ -11,6 +11,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import libcst as cst
 
@@ -54,6 +55,7 @@ _BUILTINS = frozenset(dir(builtins))
 # Calls that import what their first argument names.
 _IMPORTERS = frozenset({"importlib.import_module", "builtins.__import__", "pytest.importorskip"})
 _TYPING = ("typing.", "typing_extensions.", "collections.abc.", "builtins.")
+_NodeT = TypeVar("_NodeT", bound=cst.CSTNode)
 # How often one name of the project may stand for another before we stop following.
 _MAX_EXPORTS = 20
 
@@ -196,6 +198,22 @@ class Names:
             if isinstance(each, cst.ClassDef):
                 return each
         return None
+
+    @cached_property
+    def _order(self) -> dict[int, int]:
+        return {key: number for number, key in enumerate(self._walk.parents)}
+
+    def order_of(self, node: cst.CSTNode) -> int:
+        """Position of a node in the order in which the module runs, nearly that of the text."""
+        return self._order.get(id(node), -1)
+
+    def nodes(self, kind: type[_NodeT]) -> Iterator[_NodeT]:
+        """All nodes of a kind, in the order in which they run."""
+        seen: set[int] = set()
+        for node in self._walk.nodes:
+            if isinstance(node, kind) and id(node) not in seen:
+                seen.add(id(node))
+                yield node
 
     # Bindings.
 
@@ -420,6 +438,10 @@ class Names:
         parts.reverse()
         return self._resolved(self._chain(base.value, parts, self.bindings_at(base), self.scope(base)))
 
+    def names_of_binding(self, binding: Binding) -> Resolved:
+        """What a name stands for if this binding gives it."""
+        return self._resolved(self._meaning(binding))
+
     def names_in(self, expression: cst.BaseExpression, at: cst.CSTNode) -> Resolved:
         """As `names_of`, for a chain that is not part of the module, as if it were read at a node."""
         parts = dotted_name(expression).split(".")
@@ -617,6 +639,17 @@ class Names:
     def classes(self) -> tuple[cst.ClassDef, ...]:
         """Every class the module defines, at any depth."""
         return tuple(scope.node for scope in self._walk.made.values() if isinstance(scope.node, cst.ClassDef))
+
+    @cached_property
+    def functions(self) -> tuple[cst.FunctionDef, ...]:
+        """Every function and method the module defines, at any depth."""
+        return tuple(
+            scope.node for scope in self._walk.made.values() if isinstance(scope.node, cst.FunctionDef)
+        )
+
+    def stored_attributes(self, owner: cst.ClassDef) -> frozenset[str]:
+        """Names of the attributes that methods of a class assign."""
+        return frozenset(name for key, name in self._stores_of_classes if key == id(owner))
 
     @cached_property
     def _subclasses(self) -> dict[int, list[cst.ClassDef]]:

@@ -289,6 +289,8 @@ class Walk:
         self.module = module
         self.package = package
         self.parents: dict[int, cst.CSTNode] = {}
+        self.nodes: list[cst.CSTNode] = []
+        """Every node that was visited, in the order in which they run; a few stand twice."""
         self.scopes: dict[int, Scope] = {}
         """The scope a node stands in."""
         self.made: dict[int, Scope] = {}
@@ -334,14 +336,17 @@ class Walk:
     def enter(self, node: cst.CSTNode, parent: cst.CSTNode) -> None:
         """Note where a node stands, without visiting it."""
         key = id(node)
+        self.nodes.append(node)
         self.parents[key] = parent
         self.scopes[key] = self._scope
 
     def visit(self, node: cst.CSTNode, parent: cst.CSTNode) -> None:
         """Visit a node in the order in which its parts run."""
         parents, scopes, scope = self.parents, self.scopes, self._scope
+        nodes = self.nodes
         while True:
             key = id(node)
+            nodes.append(node)
             parents[key] = parent
             scopes[key] = scope
             if node.__class__ is not cst.Attribute:
