@@ -37,7 +37,7 @@ class Producer:
     @property
     def text(self) -> str:
         """The name, with `()` when it was called."""
-        return f"{self.name}()" if self.called else self.name
+        return f"{self.name}()" if self.called and self.name else self.name
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Outside:
         if self.parts:
             inner = [part for key, part in self.parts if step in (key, EACH)]
             return joined([part.at(rest) for part in inner])
-        taken = tuple(Producer(f"{each.text}{_index(step)}", None, each.place) for each in self.producers)
+        taken = tuple(Producer(f"{each.text}{index_text(step)}", None, each.place) for each in self.producers)
         return Outside(taken, self.lost).at(rest)
 
 
-def _index(step: int | str) -> str:
+def index_text(step: int | str) -> str:
     return f"[{step}]" if isinstance(step, int) or step == EACH else f"[{step!r}]"
 
 
