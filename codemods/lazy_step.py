@@ -13,7 +13,6 @@ whether it waits, and one in a function that adds step closures, because that is
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -21,8 +20,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
-from neuronmigrate.effects import is_harmless, is_probe
-from neuronmigrate.names import Binding
+from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -385,19 +383,7 @@ class _Removal:
         for use in site.uses:
             if region in site.ancestors(use.node):
                 site.settled.add(use)
-        for name in _walk(region):
-            if not isinstance(name, cst.Name):
-                continue
-            site.kept_names.add(name.value)
-            for binding in site.names.bindings_at(name):
-                if binding.target and self._is_idle_without_readers(binding):
-                    site.released.add(binding.node)
-
-    def _is_idle_without_readers(self, binding: Binding) -> bool:
-        """Whether an import does nothing but bring in a name, which nobody outside looks for."""
-        if binding.name in self.site.exported or self.site.path.endswith("__init__.py"):
-            return False
-        return is_probe(binding.target) or binding.target.partition(".")[0] in sys.stdlib_module_names
+        forget(site, region)
 
     def _idle_function(self, function: cst.FunctionDef) -> str:
         name = function.name.value
