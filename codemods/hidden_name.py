@@ -22,7 +22,7 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\.?")
 # Callables that act on a module by its name.
 _PROBES = {
     "importlib.import_module": "the import fails once the package is gone",
-    "importlib.util.find_spec": "the test turns false once the package is gone, and the other path is taken silently",
+    "importlib.util.find_spec": "without the package the test is false, and the other path is taken silently",
     "builtins.__import__": "the import fails once the package is gone",
     "builtins.eval": "the name is looked up at run time",
     "builtins.exec": "the name is looked up at run time",

@@ -31,7 +31,9 @@ def decide(site: Site, use: Use) -> None:
     elif entry is not None and not _is_exact(use) and isinstance(use.binding.node, cst.ImportAlias):
         _mark_import(site, use, entry)
     else:
-        reason = entry.reason if entry is not None and entry.reason else "it is not part of a native installation"
+        reason = (
+            entry.reason if entry is not None and entry.reason else "it is not part of a native installation"
+        )
         site.mark(use.whole, use.name, f"`{what}`: {reason}", advice)
 
 

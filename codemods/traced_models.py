@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import libcst as cst
-from neuronmigrate.flow import UseKind
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.flow import UseKind
 from neuronmigrate.moving import move_forward
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -315,6 +315,9 @@ def _changes(site: Site, reader: cst.Name) -> bool:
 
 def _only_reader(site: Site, reader: cst.Name) -> bool:
     binding = site.names.bindings_at(reader)[0]
+    at_top = binding.scope is site.names.module_scope
+    if at_top and site.project.imported_elsewhere(site.path, binding.name):
+        return False
     return list(site.names.references(binding)) == [reader]
 
 
@@ -328,7 +331,9 @@ def _compiled(load: Load) -> str:
         return ""
     if export is not None and not edits.is_literal(export):
         return f"whether `{edits.short(model)}` is compiled is decided at run time by `{edits.short(export)}`"
-    return f"without `export=True` it loads compiled files from `{edits.short(model)}`, which have no native counterpart"
+    return (
+        f"without `export=True` it loads compiled files from `{edits.short(model)}`, made for legacy devices"
+    )
 
 
 def _dtype(load: Load) -> tuple[str, Numerics, str]:
@@ -357,6 +362,43 @@ def _dtype(load: Load) -> tuple[str, Numerics, str]:
 # Call sites.
 
 
+@codemod.once
+def decide_elsewhere(site: Site) -> None:
+    """Rewrite the calls of a model that another module of the project loads."""
+    if not site.project.modules:
+        return
+    for call in site.names.calls:
+        origins = site.flow.origin_of(call.func)
+        loads = [
+            each for each in origins.producers if each.called and each.node is None and _is_load(each.name)
+        ]
+        if not loads:
+            continue
+        name = loads[0].name
+        if not origins.certain or len(loads) < len(origins.producers):
+            site.mark(
+                call,
+                name,
+                f"it may call the model that is loaded at {loads[0].place}, and may call something else",
+                "if it does, move its inputs to the device and call it under `torch.no_grad()`",
+            )
+            continue
+        group = site.group()
+        # The dtype is written in the other module; float32 stays what it is under `.float()`.
+        moved = move_forward(site, group, call, bfloat16=True)
+        if moved.refused:
+            group.refuse(moved.refused)
+        why = f"the model of {loads[0].place} is on the device: inputs are moved and outputs brought back"
+        if moved.todo:
+            group.review(call, name, why, "; ".join(moved.todo))
+        else:
+            group.fixed(call, name, why)
+
+
+def _is_load(name: str) -> bool:
+    return name.removesuffix(".from_pretrained") in CLASSES and name.endswith(".from_pretrained")
+
+
 def _follow(site: Site, group: Group, call: cst.Call, bfloat16: bool, todo: list[str]) -> str:
     """Rewrite every place where the loaded model goes; says what was done in a few words."""
     found = site.flow.uses_of(call)
@@ -378,8 +420,10 @@ def _follow(site: Site, group: Group, call: cst.Call, bfloat16: bool, todo: list
             _attribute(site, group, parent, todo)
         elif use.kind is UseKind.ARGUMENT:
             _argument_use(site, group, use.node, todo)
-        elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED):
-            continue
+        elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
+            continue  # what is returned is followed, or told as lost
+        elif use.kind is UseKind.HANDED_ON:
+            continue  # the other module finds it again, and answers for its calls
         else:
             todo.append(f"line {line}: the model goes where it cannot be followed; move inputs of its calls")
     for node, why in found.lost:

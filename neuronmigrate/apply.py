@@ -155,10 +155,14 @@ class _Applier(cst.CSTTransformer):
 
     # Statements
 
+    def _goes(self, small: cst.CSTNode) -> bool:
+        """Whether something takes the place of a small statement, and is not being put there already."""
+        return isinstance(self.replacing.get(small), edits.ReplaceStatement) and small not in self.active
+
     def _line(
         self, original: cst.SimpleStatementLine, updated: cst.SimpleStatementLine
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
-        if not any(small in self.replacing for small in original.body):
+        if not any(self._goes(small) for small in original.body):
             return self._around(original, [updated])
         self.line = original
         # Runs of small statements that stay are lines; what replaces one is lines of its own.
@@ -173,7 +177,7 @@ class _Applier(cst.CSTTransformer):
 
         for small, small_updated in zip(original.body, updated.body, strict=True):
             edit = self.replacing.get(small)
-            if isinstance(edit, edits.ReplaceStatement):
+            if isinstance(edit, edits.ReplaceStatement) and self._goes(small):
                 new = self._new_statements(edit, small)
                 if new:
                     close()
@@ -258,10 +262,11 @@ class _Applier(cst.CSTTransformer):
         if not core:
             self.carried[block] = [*carried, *self._outlives(original, block)]
             carried = []
-        elif carried and carried[0].comment is None:
+        elif not any(line.comment for line in carried):
+            # Blank lines alone only close the gap that a statement left.
             leading = getattr(core[0], "leading_lines", ())
             if leading and leading[0].comment is None:
-                carried = [line for line in carried if line.comment is not None]
+                carried = []
         gone = self.uncomment.get(original, ())
         if core and gone:
             core[0] = _without_lines(core[0], gone)
@@ -312,13 +317,13 @@ class _Applier(cst.CSTTransformer):
 
     def _suite(self, original: cst.SimpleStatementSuite, updated: cst.SimpleStatementSuite) -> cst.CSTNode:
         """`if c: a(); b()`: what is replaced there can only be small statements again."""
-        if not any(small in self.replacing for small in original.body):
+        if not any(self._goes(small) for small in original.body):
             return updated
         body: list[cst.BaseSmallStatement] = []
         blocks: list[Statement] = []
         for small, small_updated in zip(original.body, updated.body, strict=True):
             edit = self.replacing.get(small)
-            if isinstance(edit, edits.ReplaceStatement):
+            if isinstance(edit, edits.ReplaceStatement) and self._goes(small):
                 new = self._new_statements(edit, small)
             else:
                 new = [

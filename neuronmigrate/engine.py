@@ -47,6 +47,8 @@ def migrate(path: str, raw: bytes, project: Project, settings: Settings) -> Resu
         problem = Problem(Trouble.PARSE, Place(path, error.line, error.column), error.message)
         return Result(path, raw, problems=(problem,))
     except RecursionError:
+        if os.environ.get("NEURONMIGRATE_DEBUG"):
+            raise
         problem = Problem(Trouble.PARSE, Place(path, 1), "the code is nested too deeply to be read")
         return Result(path, raw, problems=(problem,))
     except Exception as error:
@@ -91,12 +93,12 @@ class _File:
             self.module,
             module_name=project.module_name(path),
             is_package=path.endswith("__init__.py"),
-            exports=project.exports,
+            exports=project.facts_of(path).exports,
         )
         self.positions = Positions(self.module)
         self.restorer = Restorer(raw, self.module, self.positions.code)
         self.ignores = directives.ignores(self.positions.code)
-        flow = Flow(self.names, project.facts)
+        flow = Flow(self.names, project.facts_of(path))
         self.site = Site(path, self.module, self.names, flow, self.positions, project, settings)
 
     def result(self, *, second: bool = False) -> Result:
@@ -120,7 +122,7 @@ class _File:
 
     def _decide(self) -> None:
         site = self.site
-        codemods = registry.load(Path(self.settings.codemods) if self.settings.codemods else None)
+        codemods = registry.load(self.settings.codemods)
         owners = {name: codemod for codemod in codemods for name in codemod.claimed}
         site.uses = tuple(self._uses(owners))
         by_codemod: dict[str, list[Use]] = {}
@@ -200,7 +202,8 @@ class _File:
                             claim=claim,
                             certain=resolved.certain,
                             binding=next(
-                                (b for b in string.bindings if catalogue.touches_legacy(b.target)), string.bindings[0]
+                                (b for b in string.bindings if catalogue.touches_legacy(b.target)),
+                                string.bindings[0],
                             ),
                             call=None,
                             quoted=edits.code_of(chain),
@@ -214,7 +217,8 @@ class _File:
         leading = {
             binding.name
             for binding in names.imports
-            if catalogue.touches_legacy(binding.target) or self.project.leads_to_legacy(binding.target)
+            if catalogue.touches_legacy(binding.target)
+            or self.project.leads_to_legacy(binding.target, self.path)
         }
         grown = True
         while grown:
@@ -413,7 +417,7 @@ class _File:
             tree,
             module_name=self.names.module_name,
             is_package=self.path.endswith("__init__.py"),
-            exports=self.project.exports,
+            exports=self.project.facts_of(self.path).exports,
         )
 
     def _idle_aliases(self, names: Names, plan: Sequence[Edit]) -> list[Edit]:
@@ -556,9 +560,7 @@ class _File:
         )
         return [f"a second run would change line {line + 1} of the result"]
 
-    def _without_culprits(
-        self, faults: tuple[str, ...], *, second_run: bool
-    ) -> tuple[_Built, list[Problem]]:
+    def _without_culprits(self, faults: tuple[str, ...], *, second_run: bool) -> tuple[_Built, list[Problem]]:
         """Leave out the groups that break a proof, and say so."""
         holding: list[Group] = []
         problems: list[Problem] = []

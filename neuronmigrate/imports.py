@@ -118,7 +118,9 @@ class Settler:
         changes += [edits.Replace(old, _unquoted(old, found)) for old, found in self.quoted.items()]
         changes += self._import_edits()
         tree = apply(self.tree, self.names.parent, changes, {}, {}, self._knows)
-        return Settled(tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)), tuple(self.touched), self.instead)
+        return Settled(
+            tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)), tuple(self.touched), self.instead
+        )
 
     def _knows(self, node: cst.CSTNode) -> bool:
         return node is self.tree or self.names.parent(node) is not None

@@ -149,13 +149,20 @@ def is_encoding(site: Site, value: cst.BaseExpression) -> bool:
     """Whether a value is certainly what a tokenizer or processor gave: a mapping with its own `.to()`."""
     origins = site.flow.origin_of(value)
     return origins.certain and all(
-        producer.name.endswith("()") and _makes_encodings(producer.name) for producer in origins.producers
+        producer.called and _makes_encodings(producer.name) for producer in origins.producers
     )
 
 
 def _makes_encodings(name: str) -> bool:
-    parts = name.removesuffix("()").split(".")
-    return parts[0] == "transformers" and any(part.endswith(_TOKENIZERS) for part in parts)
+    """`transformers.AutoTokenizer.from_pretrained()`, called again, and what its methods give."""
+    maker, called, method = name.rpartition("()")
+    parts = maker.partition("(")[0].split(".")
+    return (
+        bool(called)
+        and parts[0] == "transformers"
+        and any(part.endswith(_TOKENIZERS) for part in parts)
+        and method in ("", ".batch_encode_plus", ".encode_plus", ".pad")
+    )
 
 
 def _read_elsewhere(site: Site, value: cst.BaseExpression) -> bool:
@@ -192,7 +199,7 @@ def _bring_back(
         elif isinstance(parent, cst.Subscript) and parent.value is use.node:
             if not _goes_home(site, parent, bfloat16):
                 changes.append((parent, _home(parent, bfloat16)))
-        elif use.kind is UseKind.BOUND or use.kind is UseKind.DISCARDED:
+        elif use.kind in (UseKind.BOUND, UseKind.DISCARDED):
             continue
         else:
             todo.append(_said(site, use.node, "the whole output is passed on"))
@@ -216,7 +223,7 @@ def _goes_home(site: Site, node: cst.CSTNode, bfloat16: bool) -> bool:
         elif not (isinstance(parent, cst.Call) and parent.func is current):
             break
         current, parent = parent, site.parent(parent)
-    before = [name for name in seen[: seen.index("cpu")]] if "cpu" in seen else []
+    before = seen[: seen.index("cpu")] if "cpu" in seen else []
     return (
         "cpu" in seen
         and all(name in ("detach", "float") for name in before)

@@ -1,0 +1,361 @@
+"""What only the whole tree can tell, collected before any file is decided.
+
+Files with a legacy marker say what they hand on: names that stand for legacy ones, what functions
+return, what calls pass. Files that import from those join, until none is added. The answers are plain
+data, so that workers can be given them. Nothing of the project is imported or executed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from neuronmigrate import versions
+from neuronmigrate.config import Settings
+from neuronmigrate.markers import has_marker
+from neuronmigrate.versions import LegacyVersion
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from neuronmigrate.facts import ModuleFacts, Outside, ProjectFacts
+
+_IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
+_OPTIMUM = re.compile(rb"\boptimum\.(?:exporters\.)?neuron\b")
+_ROUNDS = 4
+"""How often facts are collected anew with what the others said; a longer chain of modules is lost."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The facts of one project. Paths are posix paths relative to its root."""
+
+    notices: tuple[str, ...] = ()
+    requirements: tuple[versions.Requirement, ...] = ()
+    """What its files ask for."""
+    given: str = ""
+    """The release of optimum-neuron that a person said the code was written for."""
+    chip: str = ""
+    """`neuron` or `tpu`, for files that say nothing themselves; empty when no file says anything."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The name under which each file is imported."""
+    roots: Mapping[str, str] = field(default_factory=dict)
+    """The folder from which each file is imported."""
+    joined: frozenset[str] = frozenset()
+    """Files without a marker to which something legacy reaches."""
+    modules: tuple[tuple[str, ModuleFacts], ...] = ()
+    """The facts of each module, with the folder from which it is imported."""
+
+    @classmethod
+    def empty(cls) -> Project:
+        """A project of which nothing is known."""
+        return cls()
+
+    def concerns(self, path: str) -> bool:
+        """Whether a file without a marker still has to be looked at."""
+        return path in self.joined
+
+    def legacy_of(self, path: str) -> LegacyVersion:
+        """The release of optimum-neuron that a file was written for."""
+        return versions.legacy_version(versions.near(self.requirements, path), self.given)
+
+    def module_name(self, path: str) -> str:
+        """The absolute name under which a file is imported."""
+        return self.names.get(path) or PurePosixPath(path).stem
+
+    def facts_of(self, path: str) -> ProjectFacts:
+        """What the other modules say, as seen from a file.
+
+        Two folders that each hold a `model.py` are kept apart: a file means the one it stands with.
+        """
+        root = self.roots.get(path, "")
+        if root not in self._facts:
+            self._facts[root] = self._seen_from(root)
+        return self._facts[root]
+
+    def leads_to_legacy(self, target: str, path: str) -> bool:
+        """Whether a name imported from another module of the project may stand for a legacy one."""
+        root = self.roots.get(path, "")
+        if root not in self._leading:
+            self._leading[root] = _leading(self.facts_of(path))
+        return target in self._leading[root]
+
+    def imported_elsewhere(self, path: str, name: str) -> bool:
+        """Whether another module of the project reads a name of this one."""
+        return self.facts_of(path).used_elsewhere(f"{self.module_name(path)}.{name}")
+
+    @cached_property
+    def _facts(self) -> dict[str, ProjectFacts]:
+        return {}
+
+    @cached_property
+    def _leading(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    def _seen_from(self, root: str) -> ProjectFacts:
+        from neuronmigrate.facts import ProjectFacts
+
+        own = {facts.module: facts for home, facts in self.modules if home == root}
+        foreign: dict[str, list[ModuleFacts]] = {}
+        for home, facts in self.modules:
+            if home != root and facts.module not in own:
+                foreign.setdefault(facts.module, []).append(facts)
+        alone = [found[0] for found in foreign.values() if len(found) == 1]
+        return ProjectFacts([*own.values(), *alone])
+
+    def __getstate__(self) -> dict[str, object]:
+        # What is worked out from the rest is not sent to the workers.
+        return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+
+
+def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
+    """Read the whole project. A file that cannot be read says nothing; whoever rewrites it reports it.
+
+    Raises ValueError when `settings.from_version` is not a release.
+    """
+    found: list[versions.Requirement] = []
+    sources: dict[str, bytes] = {}
+    for path in [*paths, *_requirement_files(root, paths)]:
+        name = _relative(root, path)
+        raw = _read(path)
+        if raw is None or name in sources:
+            continue
+        if name.endswith((".py", ".pyi")):
+            sources[name] = raw
+        if versions.reads(name):
+            found += versions.requirements(name, raw)
+    marked = {name for name, raw in sources.items() if has_marker(raw)}
+    chip = versions.chip_of_project(versions.chip_of(sources[name], name) for name in sorted(marked))
+    names, roots = _module_names(sources)
+    project = Project((), tuple(found), settings.from_version, chip, names, roots)
+    joined, modules = _facts(project, sources, marked)
+    releases = [project.legacy_of(name) for name in sorted(marked) if _OPTIMUM.search(sources[name])]
+    notices = tuple(dict.fromkeys(release.notice for release in releases))
+    return dataclasses.replace(project, notices=notices, joined=joined - marked, modules=modules)
+
+
+def _requirement_files(root: Path, paths: Sequence[Path]) -> list[Path]:
+    """Files beside and above the sources that may say which releases are used."""
+    folders = {root}
+    for path in paths:
+        for folder in path.parents:
+            if folder in folders or not folder.is_relative_to(root):
+                break
+            folders.add(folder)
+    folders |= {folder / name for folder in list(folders) for name in ("requirements", "docker")}
+    found: list[Path] = []
+    for folder in sorted(folders):
+        try:
+            found += sorted(each for each in folder.iterdir() if versions.reads(each.name) and each.is_file())
+        except OSError:
+            continue
+    return found
+
+
+def _relative(root: Path, path: Path) -> str:
+    try:
+        return path.relative_to(root).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError:
+        return None
+
+
+# Module names.
+
+
+def _module_names(sources: Mapping[str, bytes]) -> tuple[dict[str, str], dict[str, str]]:
+    """The name under which each file is imported, and the folder it is imported from."""
+    packages = {str(PurePosixPath(name).parent) for name in sources if name.endswith("__init__.py")}
+    asked: set[str] = set()
+    for raw in sources.values():
+        for match in _IMPORTS.finditer(raw):
+            for part in (match[1] or match[2] or b"").split(b","):
+                words = part.split()
+                if words:
+                    asked.add(words[0].decode("utf-8", "replace"))
+    names: dict[str, str] = {}
+    roots: dict[str, str] = {}
+    for name in sources:
+        path = PurePosixPath(name)
+        folder = path.parent
+        while str(folder) in packages and str(folder) != ".":
+            folder = folder.parent
+        # Folders without an `__init__.py` are packages too when somebody imports through them.
+        for outer in [*reversed(folder.parents), folder]:
+            dotted = _dotted(path, outer)
+            if any(each == dotted or dotted.startswith(each + ".") for each in asked if "." in each):
+                folder = outer
+                break
+        names[name], roots[name] = _dotted(path, folder), str(folder)
+    return names, roots
+
+
+def _dotted(path: PurePosixPath, folder: PurePosixPath) -> str:
+    parts = list(path.relative_to(folder).with_suffix("").parts)
+    if parts and parts[-1] == "__init__":
+        del parts[-1]
+    return ".".join(parts)
+
+
+# Facts.
+
+
+def _facts(
+    project: Project, sources: Mapping[str, bytes], marked: set[str]
+) -> tuple[frozenset[str], tuple[tuple[str, ModuleFacts], ...]]:
+    """The files that concern us and what each module says, until nothing is added."""
+    joined = set(marked)
+    while True:
+        telling = {project.names[name].rpartition(".")[2].encode() for name in joined}
+        more = {
+            name
+            for name, raw in sources.items()
+            if name not in joined and telling and _imports_any(raw, telling)
+        }
+        if not more:
+            break
+        joined |= more
+    if len(joined) < 2:
+        # One file alone has nobody to tell.
+        return frozenset(joined), ()
+    return _settled(project, {name: sources[name] for name in sorted(joined)}, marked)
+
+
+def _imports_any(raw: bytes, modules: set[bytes]) -> bool:
+    for match in _IMPORTS.finditer(raw):
+        line = raw[match.start() : raw.find(b"\n", match.end()) % (len(raw) + 1)]
+        words = set(re.findall(rb"\w+", line))
+        if words & modules:
+            return True
+    return False
+
+
+def _settled(
+    project: Project, sources: Mapping[str, bytes], marked: set[str]
+) -> tuple[frozenset[str], tuple[tuple[str, ModuleFacts], ...]]:
+    from neuronmigrate.flow import Flow, module_facts
+    from neuronmigrate.names import Names
+
+    trees = {name: tree for name, raw in sources.items() if (tree := _parsed(raw)) is not None}
+    told: dict[str, ModuleFacts] = {}
+    for _ in range(_ROUNDS):
+        known = dataclasses.replace(
+            project, modules=tuple((project.roots[each], told[each]) for each in told)
+        )
+        before = dict(told)
+        for name, tree in trees.items():
+            facts = known.facts_of(name)
+            if name in told and not _hears(told[name], facts):
+                continue
+            try:
+                names = Names(
+                    tree,
+                    module_name=project.names[name],
+                    is_package=name.endswith("__init__.py"),
+                    exports=facts.exports,
+                )
+                told[name] = module_facts(names, Flow(names, facts), place=_placer(name, tree))
+            except RecursionError:
+                continue
+        if told == before:
+            break
+    whole = tuple((project.roots[name], facts) for name, facts in told.items())
+    reached = _reached(dataclasses.replace(project, modules=whole), told, marked)
+    return reached, whole
+
+
+def _hears(own: ModuleFacts, facts: ProjectFacts) -> bool:
+    """Whether a module reads anything of the others, so that what they say matters to it."""
+    return any(facts.knows(name) for name in own.reads) or any(
+        call.callee.startswith(own.module + ".") for other in facts.modules.values() for call in other.calls
+    )
+
+
+def _reached(project: Project, told: Mapping[str, ModuleFacts], marked: set[str]) -> frozenset[str]:
+    """The files with a marker, and those to which a legacy name or value reaches."""
+    reached = set(marked)
+    for name, facts in told.items():
+        if name in marked:
+            continue
+        seen = project.facts_of(name)
+        reads = any(project.leads_to_legacy(each, name) for each in facts.reads)
+        gets = any(
+            call.callee.startswith(facts.module + ".") and any(_is_legacy(value) for _, value in call.args)
+            for other in seen.modules.values()
+            for call in other.calls
+        )
+        if reads or gets:
+            reached.add(name)
+    return frozenset(reached)
+
+
+def _leading(facts: ProjectFacts) -> frozenset[str]:
+    """The names of the project behind which something legacy may stand."""
+    from neuronmigrate import catalogue
+
+    leading: set[str] = set()
+
+    def add(module: str, name: str) -> None:
+        leading.add(f"{module}.{name}")
+        parts = module.split(".")
+        leading.update(".".join(parts[:length]) for length in range(1, len(parts) + 1))
+
+    for module in facts.modules.values():
+        for name, resolved in module.exports.items():
+            if any(catalogue.touches_legacy(each) for each in resolved.names):
+                add(module.module, name)
+        for table in (module.values, module.returns):
+            for name, value in table.items():
+                if _is_legacy(value):
+                    add(module.module, name.partition(".")[0])
+        for name, owner in module.classes.items():
+            held = any(_is_legacy(value) for value in owner.attributes.values())
+            if held or any(catalogue.is_legacy(base) for base in owner.bases):
+                add(module.module, name)
+    return frozenset(leading)
+
+
+def _is_legacy(value: Outside) -> bool:
+    from neuronmigrate import catalogue
+
+    return any(catalogue.is_legacy(each.name.partition("(")[0]) for each in value.producers) or any(
+        _is_legacy(part) for _, part in value.parts
+    )
+
+
+def _parsed(raw: bytes) -> cst.Module | None:
+    import libcst as cst
+
+    try:
+        return cst.parse_module(raw)
+    except (cst.ParserSyntaxError, SyntaxError, LookupError, ValueError, RecursionError):
+        return None
+
+
+def _placer(name: str, tree: cst.Module) -> Callable[[cst.CSTNode], str]:
+    """Says where a node stands, as `path:line`; lines are worked out when the first is asked for."""
+    from neuronmigrate.positions import Positions
+
+    known: list[Positions] = []
+
+    def place(node: cst.CSTNode) -> str:
+        if not known:
+            known.append(Positions(tree))
+        return f"{name}:{known[0].span(node).line}"
+
+    return place
