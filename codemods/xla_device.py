@@ -21,8 +21,9 @@ import libcst as cst
 
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
-from neuronmigrate.devices import AUTOCAST, is_device_type, last_word, takes_device
-from neuronmigrate.names import AttributeStore, Binding, Kind, ScopeKind
+from neuronmigrate.devices import AUTOCAST, KEYWORDS, is_device_type, last_word, takes_device
+from neuronmigrate.flow import UseKind
+from neuronmigrate.names import Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
@@ -39,6 +40,10 @@ INSTEAD = (
 )
 VALUE = "write `neuron` once whatever reads or passes it (scripts, YAML, Docker) expects that"
 COMPARED = "compare with `neuron` once whatever sets it (scripts, YAML, Docker) passes that"
+UNEQUAL = (
+    "the old device had an index, as that of a tensor has, and the new one has none",
+    "compare the types of the devices, `tensor.device.type`",
+)
 _INDEXED = re.compile(r"xla:\d+")
 
 
@@ -99,12 +104,9 @@ class _World:
         return cls(False) if any(target.partition(".")[0] == "torch" for target in targets) else None
 
 
-# What becomes of a value.
-
-
 @dataclass
 class _Ends:
-    """Where a value goes."""
+    """Where a value goes that is, or names, a device."""
 
     devices: list[cst.Arg] = field(default_factory=list)
     """Arguments that PyTorch takes for a device."""
@@ -112,224 +114,62 @@ class _Ends:
     """Arguments that are called device, of callables that are not known."""
     compared: list[tuple[cst.Comparison, cst.BaseExpression]] = field(default_factory=list)
     """Comparisons, and what holds the value there."""
-    types: list[cst.Attribute] = field(default_factory=list)
-    """`device.type`."""
-    indexes: list[cst.Attribute] = field(default_factory=list)
-    """`device.index`."""
+    attributes: list[cst.Attribute] = field(default_factory=list)
     backends: list[cst.Arg] = field(default_factory=list)
-    passed: list[cst.Call] = field(default_factory=list)
-    """Calls of functions that are not known."""
-    seen: set[cst.CSTNode] = field(default_factory=set)
+    """Arguments that name the backend of a process group."""
+    unknown: list[cst.Call] = field(default_factory=list)
+    """Calls of functions that may do anything with it."""
 
 
 def _ends(site: Site, value: cst.BaseExpression) -> _Ends:
     ends = _Ends()
-    _follow(site, value, ends)
+    for use in site.flow.uses_of(value).uses:
+        parent = site.parent(use.node)
+        if isinstance(parent, cst.Arg):
+            _sort(site, parent, ends)
+        elif isinstance(parent, cst.Attribute):
+            ends.attributes.append(parent)
+        elif use.kind is UseKind.COMPARED:
+            comparison = site.parent(parent) if isinstance(parent, cst.ComparisonTarget) else parent
+            if isinstance(comparison, cst.Comparison):
+                ends.compared.append((comparison, use.node))
+    element = site.parent(value)
+    if isinstance(element, cst.DictElement):
+        _follow_dict(site, element, ends)
     return ends
 
 
-def _follow(site: Site, node: cst.CSTNode, ends: _Ends) -> None:
-    """Note where a value goes, through names, attributes of self and functions of this module."""
-    if node in ends.seen:
-        return
-    ends.seen.add(node)
-    parent = site.parent(node)
-    if isinstance(parent, (cst.IfExp, cst.BooleanOperation)) and node is not getattr(parent, "test", None):
-        _follow(site, parent, ends)
-    elif isinstance(parent, cst.NamedExpr):
-        _follow(site, parent, ends)
-        _follow_bindings(site, parent.target, ends)
-    elif isinstance(parent, cst.Arg):
-        _follow_argument(site, parent, ends)
-    elif isinstance(parent, cst.Assign):
-        for target in parent.targets:
-            _follow_bindings(site, target.target, ends)
-    elif isinstance(parent, cst.AnnAssign):
-        _follow_bindings(site, parent.target, ends)
-    elif isinstance(parent, cst.Param) and parent.default is node:
-        _follow_bindings(site, parent.name, ends)
-    elif isinstance(parent, cst.Return):
-        function = site.names.function_of(node)
-        if function is not None and isinstance(function.node, cst.FunctionDef):
-            for binding in site.names.bound_by(function.node):
-                for reference in site.names.references(binding):
-                    call = site.parent(reference)
-                    if isinstance(call, cst.Call) and call.func is reference:
-                        _follow(site, call, ends)
-    elif isinstance(parent, (cst.Comparison, cst.ComparisonTarget)):
-        comparison = parent if isinstance(parent, cst.Comparison) else site.parent(parent)
-        assert isinstance(comparison, cst.Comparison) and isinstance(node, cst.BaseExpression)
-        ends.compared.append((comparison, node))
-    elif isinstance(parent, cst.Element):
-        _follow_element(site, parent, ends)
-    elif isinstance(parent, cst.Attribute):
-        if parent.attr.value == "type":
-            ends.types.append(parent)
-        elif parent.attr.value == "index":
-            ends.indexes.append(parent)
-    elif isinstance(parent, cst.DictElement):
-        _follow_dict(site, parent, ends)
-
-
-def _follow_element(site: Site, element: cst.Element, ends: _Ends) -> None:
-    """`a, b = device, 0`, and `tensor.device in (device, other)`."""
-    holder = site.parent(element)
-    assert isinstance(holder, (cst.Tuple, cst.List, cst.Set))
-    around = site.parent(holder)
-    if isinstance(around, cst.ComparisonTarget):
-        _follow(site, holder, ends)
-    elif isinstance(around, cst.Assign):
-        index = list(holder.elements).index(element)
-        for target in around.targets:
-            names = getattr(target.target, "elements", ())
-            if len(names) == len(holder.elements):
-                _follow_bindings(site, names[index].value, ends)
-
-
-def _follow_bindings(site: Site, target: cst.BaseExpression, ends: _Ends) -> None:
-    owner: cst.CSTNode | None = None
-    name = ""
-    if isinstance(target, cst.Name):
-        for binding in site.names.bound_by(target):
-            for reference in site.names.references(binding):
-                _follow(site, reference, ends)
-            if binding.scope.kind is ScopeKind.CLASS:
-                owner, name = binding.scope.node, binding.name
-    elif isinstance(target, cst.Attribute):
-        owner, name = _owner(site, target.value), target.attr.value
-    if owner is not None:
-        for other in site.nodes(cst.Attribute):
-            if other.attr.value == name and other is not target and _owner(site, other.value) is owner:
-                _follow(site, other, ends)
-
-
-def _owner(site: Site, node: cst.BaseExpression) -> cst.ClassDef | None:
-    """The class of this module that `self`, or the class's own name, stands for."""
-    bindings = site.names.bindings_at(node) if isinstance(node, cst.Name) else ()
-    if len(bindings) != 1:
-        return None
-    owner = site.names.instance_class(bindings[0]) or bindings[0].node
-    return owner if isinstance(owner, cst.ClassDef) else None
-
-
-def _follow_argument(site: Site, arg: cst.Arg, ends: _Ends) -> None:
+def _sort(site: Site, arg: cst.Arg, ends: _Ends) -> None:
+    """Note what an argument is for."""
     call = site.parent(arg)
     if not isinstance(call, cst.Call):
         return
     name = site.name_of(call.func) or ""
     is_device = takes_device(site, arg)
-    if is_device:
-        ends.devices.append(arg)
-        return
     if name in PROCESS_GROUPS:
         ends.backends.append(arg)
-        return
-    parameter = _parameter(site, call, arg)
-    if parameter is not None:
-        _follow_bindings(site, parameter.name, ends)
+    elif is_device:
+        ends.devices.append(arg)
     elif is_device is None:
         ends.likely.append(arg)
+        if name or isinstance(call.func, cst.Name):
+            ends.unknown.append(call)
     elif not name.startswith("builtins.") and not catalogue.is_legacy(name):
-        ends.passed.append(call)
-
-
-def _parameter(site: Site, call: cst.Call, arg: cst.Arg) -> cst.Param | None:
-    """The parameter of a function of this module that an argument is for."""
-    if not isinstance(call.func, cst.Name) or arg.star:
-        return None
-    bindings = site.names.bindings_at(call.func)
-    if len(bindings) != 1:
-        return None
-    function = bindings[0].node
-    skipped = 0
-    if isinstance(function, cst.ClassDef):
-        inits = [each for each in function.body.body if _is_init(each)]
-        function, skipped = (inits[0] if len(inits) == 1 else function), 1
-    if not isinstance(function, cst.FunctionDef):
-        return None
-    params = function.params
-    if arg.keyword is not None:
-        named = [*params.params, *params.kwonly_params, *params.posonly_params]
-        return next((each for each in named if each.name.value == arg.keyword.value), None)
-    given = list(call.args)
-    if any(each.star for each in given[: given.index(arg)]):
-        return None
-    position = given.index(arg) + skipped
-    positional = [*params.posonly_params, *params.params]
-    return positional[position] if position < len(positional) else None
-
-
-def _is_init(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.FunctionDef) and node.name.value == "__init__"
+        ends.unknown.append(call)
 
 
 def _follow_dict(site: Site, element: cst.DictElement, ends: _Ends) -> None:
     """`{"device": "xla"}` that is spread into calls names the device there."""
-    if not isinstance(element.key, cst.SimpleString):
-        return
     holder = site.parent(element)
-    assert holder is not None
-    spreads: list[cst.CSTNode] = [holder]
-    around = site.parent(holder)
-    if isinstance(around, cst.Assign):
-        for target in around.targets:
-            for binding in site.names.bound_by(target.target):
-                spreads.extend(site.names.references(binding))
-    key = str(element.key.evaluated_value)
-    for spread in spreads:
-        arg = site.parent(spread)
-        if isinstance(arg, cst.Arg) and arg.star == "**" and key in ("device", "device_map", "device_type"):
+    if _text(element.key) not in KEYWORDS or not isinstance(holder, cst.Dict):
+        return
+    for use in site.flow.uses_of(holder).uses:
+        arg = site.parent(use.node)
+        if isinstance(arg, cst.Arg) and arg.star == "**":
             call = site.parent(arg)
             assert isinstance(call, cst.Call)
             name = site.name_of(call.func) or ""
             (ends.devices if name.startswith("torch.") else ends.likely).append(arg)
-
-
-def _sources(site: Site, node: cst.BaseExpression, seen: set[cst.CSTNode]) -> list[cst.BaseExpression] | None:
-    """The expressions whose value something may hold; None when one of them cannot be seen."""
-    if node in seen:
-        return []
-    seen.add(node)
-    if isinstance(node, cst.NamedExpr):
-        return _sources(site, node.value, seen)
-    if isinstance(node, cst.IfExp):
-        return _all_sources(site, [node.body, node.orelse], seen)
-    if isinstance(node, cst.BooleanOperation):
-        return _all_sources(site, [node.left, node.right], seen)
-    given: list[Binding | AttributeStore] = []
-    if isinstance(node, cst.Name) and edits.code_of(node) != "None":
-        given.extend(site.names.bindings_at(node))
-    elif isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
-        owner = _owner(site, node.value)
-        if owner is not None:
-            given.extend(site.names.class_attribute(owner, node.attr.value))
-    else:
-        return [node]
-    values = []
-    for each in given:
-        value = each.value
-        if each.kind not in (Kind.ASSIGN, Kind.WALRUS) or len(each.path) > 1:
-            return None
-        if each.path and isinstance(value, cst.Tuple) and isinstance(each.path[0], int):
-            value = value.elements[each.path[0]].value
-        elif each.path:
-            return None
-        if value is None:
-            return None
-        values.append(value)
-    return _all_sources(site, values, seen) if values else None
-
-
-def _all_sources(
-    site: Site, nodes: list[cst.BaseExpression], seen: set[cst.CSTNode]
-) -> list[cst.BaseExpression] | None:
-    found: list[cst.BaseExpression] = []
-    for node in nodes:
-        some = _sources(site, node, seen)
-        if some is None:
-            return None
-        found += some
-    return found
 
 
 # Devices.
@@ -343,11 +183,15 @@ def _follow_device(site: Site, group: Group, device: cst.BaseExpression, found: 
         if comparison not in done:
             done.add(comparison)
             _compare_types(site, group, comparison, side, device, found)
-    for attribute in ends.types:
-        for arg in _ends(site, attribute).devices:
-            _write_dtype(site, group, arg)
-    for attribute in ends.indexes:
-        if attribute not in done:
+    for comparison in _looked_up(site, device):
+        if comparison not in done:
+            done.add(comparison)
+            site.mark(comparison, found, *UNEQUAL)
+    for attribute in ends.attributes:
+        if attribute.attr.value == "type":
+            for arg in _ends(site, attribute).devices:
+                _write_dtype(site, group, arg)
+        elif attribute.attr.value == "index" and attribute not in done:
             done.add(attribute)
             todo = "ask the process for its rank, or `torch.neuron.current_device()`"
             site.mark(attribute, found, "the native device is written without an index", todo)
@@ -370,8 +214,7 @@ def _compare_types(
         return
     is_simple = len(comparison.comparisons) == 1 and isinstance(only.operator, (cst.Equal, cst.NotEqual))
     if not is_simple or any(_holds_text(site, each) for each in (side, other)):
-        why = "the old device had an index, as that of a tensor has, and the new one has none"
-        site.mark(comparison, found, why, "compare the types of the devices, `tensor.device.type`")
+        site.mark(comparison, found, *UNEQUAL)
         return
     for each in (side, other):
         if each is device:
@@ -380,16 +223,30 @@ def _compare_types(
             group.replace(each, cst.Attribute(edits.parenthesized(each), cst.Name("type")))
 
 
+def _looked_up(site: Site, device: cst.BaseExpression) -> Iterator[cst.Comparison]:
+    """The comparisons `x in (a, b)` in which a device is one of several."""
+    for comparison in site.nodes(cst.Comparison):
+        for target in comparison.comparisons:
+            if isinstance(target.operator, (cst.In, cst.NotIn)):
+                elements = getattr(target.comparator, "elements", ())
+                origins = [site.flow.origin_of(each.value) for each in elements]
+                if any(each.node is device for origin in origins for each in origin.producers):
+                    yield comparison
+
+
 def _holds_text(site: Site, node: cst.BaseExpression) -> bool:
+    return any(each.name == "builtins.str" for each in site.flow.origin_of(node).producers)
+
+
+def _is_device(site: Site, node: cst.BaseExpression) -> bool:
+    """Whether an expression may be a device that this codemod writes anew."""
     return any(
-        isinstance(each, (cst.SimpleString, cst.FormattedString))
-        for each in _sources(site, node, set()) or ()
+        isinstance(each.node, cst.Call) and (each.name in DEVICES or _names_device(site, each.node))
+        for each in site.flow.origin_of(node).producers
     )
 
 
-def _makes_device(site: Site, call: cst.Call) -> bool:
-    if site.name_of(call.func) in DEVICES:
-        return True
+def _names_device(site: Site, call: cst.Call) -> bool:
     return site.name_of(call.func) == "torch.device" and [_text(arg.value) for arg in call.args] == ["xla"]
 
 
@@ -531,9 +388,8 @@ class _Strings:
                 _follow_device(site, group, call, '"xla"')
             elif name == "torch.Generator":
                 numerics = Numerics.RANDOM
-        unknown = [*ends.passed, *(call for call in map(site.parent, ends.likely) if _is_named(site, call))]
-        if unknown:
-            names = sorted({f"`{edits.short(call.func)}`" for call in unknown if isinstance(call, cst.Call)})
+        if ends.unknown:
+            names = sorted({f"`{edits.short(call.func)}`" for call in ends.unknown})
             todo = f"it also goes to {', '.join(names)}: check that nothing there expects `xla`"
             group.review(node, '"xla"', why, todo, numerics=numerics)
         else:
@@ -548,10 +404,8 @@ class _Strings:
 
     def _is_private(self, node: cst.BaseExpression) -> bool:
         """Whether a value can only be one of the strings that are written in this file."""
-        sources = _sources(self.site, node, set())
-        return bool(sources) and all(
-            isinstance(each, cst.SimpleString) or edits.code_of(each) == "None" for each in sources or ()
-        )
+        origins = self.site.flow.origin_of(node)
+        return origins.certain and all(isinstance(each.node, cst.SimpleString) for each in origins.producers)
 
     def _decide_comparison(self, node: cst.SimpleString, comparison: cst.Comparison) -> None:
         site = self.site
@@ -564,7 +418,7 @@ class _Strings:
             group = site.group()
             self._rename(group, node)
             group.fixed(node, '"xla"', NAMED)
-        elif self._is_device(other):
+        elif _is_device(site, other):
             why = f"`{edits.short(other)}` is a device, which never equals a string"
             site.mark(node, '"xla"', why, f'compare `{edits.short(other)}.type` with `"neuron"`')
         elif self.world.legacy and not self._is_private(other):
@@ -577,24 +431,21 @@ class _Strings:
         if is_device_type(node):
             return True
         if isinstance(node, cst.Attribute) and node.attr.value == "type":
-            return self._is_device(node.value)
-        sources = _sources(self.site, node, set())
-        return bool(sources) and all(each is not node and is_device_type(each) for each in sources or ())
-
-    def _is_device(self, node: cst.BaseExpression) -> bool:
-        sources = _sources(self.site, node, set())
-        return bool(sources) and any(
-            isinstance(each, cst.Call) and _makes_device(self.site, each) for each in sources or ()
+            return _is_device(self.site, node.value)
+        producers = self.site.flow.origin_of(node).producers
+        return bool(producers) and all(
+            isinstance(each.node, cst.Attribute) and is_device_type(each.node) for each in producers
         )
 
     def _is_shown_device(self, node: cst.BaseExpression) -> bool:
         """`str(tensor.device)`, in which the name of the type is looked for."""
         if not isinstance(node, cst.Call) or self.site.name_of(node.func) != "builtins.str":
             return False
-        return len(node.args) == 1 and (
-            self._is_device(node.args[0].value)
-            or (isinstance(node.args[0].value, cst.Attribute) and last_word(node.args[0].value) == "device")
-        )
+        shown = node.args[0].value if len(node.args) == 1 else None
+        if shown is None:
+            return False
+        is_named = isinstance(shown, cst.Attribute) and last_word(shown) == "device"
+        return is_named or _is_device(self.site, shown)
 
     def _decide_pattern(self, node: cst.SimpleString) -> None:
         """`case "xla":` on the type of a device."""
@@ -662,13 +513,6 @@ class _Strings:
     def _rename(self, group: Group, node: cst.SimpleString) -> None:
         self.done.add(node)
         group.replace(node, node.with_changes(value=node.value.replace("xla", "neuron")))
-
-
-def _is_named(site: Site, call: cst.CSTNode | None) -> bool:
-    """Whether a call is of a function with a name of its own, not of a method of some object."""
-    return isinstance(call, cst.Call) and (
-        isinstance(call.func, cst.Name) or site.name_of(call.func) is not None
-    )
 
 
 def _has_index(site: Site, call: cst.CSTNode | None) -> bool:

@@ -256,6 +256,9 @@ class _Forward:
                 self.kept(node, store.node, inner)
             else:
                 self.readers(store, inner)
+                if isinstance(store.scope.node, cst.ClassDef):
+                    for load in self.flow.attribute_loads(store.scope.node, store.name):
+                        self.push(load, inner)
 
     def assigned(
         self, node: cst.BaseExpression, parent: cst.Assign | cst.AnnAssign | cst.NamedExpr, path: Path
