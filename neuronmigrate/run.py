@@ -183,7 +183,7 @@ def _in_processes(
                     yield parts.migrate(source.name, work[source], facts, settings)
                 return
             running: dict[Future[Result], Source] = {}
-            for result in _drain(pool, queue, width, running, work):
+            for result in _drain(pool, queue, width, running):
                 yield result
                 progress(len(work) - len(waiting) - len(suspects) - len(running), len(work))
             if not running:
@@ -202,9 +202,12 @@ def _drain(
     queue: deque[Source],
     width: int,
     running: dict[Future[Result], Source],
-    work: dict[Source, bytes],
 ) -> Iterator[Result]:
-    """Work until the queue is empty, or until a process dies; `running` is what is lost then."""
+    """Work until the queue is empty, or until a process dies; `running` is what is lost then.
+
+    A worker reads its file itself. While Python 3.10 sends more than a pipe holds, it does not see
+    that the receiver has died, and waits for ever.
+    """
     from concurrent.futures import FIRST_COMPLETED, wait
     from concurrent.futures.process import BrokenProcessPool
 
@@ -213,7 +216,7 @@ def _drain(
         try:
             while queue and len(running) < ahead:
                 source = queue[0]
-                running[pool.submit(_work, source.name, work[source])] = source
+                running[pool.submit(_work, source)] = source
                 queue.popleft()
         except BrokenProcessPool:
             pass  # seen again below, in the futures
@@ -286,7 +289,7 @@ def _alive(pool: ProcessPoolExecutor) -> bool:
     return True
 
 
-_worker: Callable[[str, bytes], Result]
+_worker: Callable[[Source], Result]
 
 
 def _begin_work(
@@ -296,11 +299,17 @@ def _begin_work(
 
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _worker = lambda name, raw: migrate(name, raw, facts, settings)  # noqa: E731
+
+    def worker(source: Source) -> Result:
+        troubles: list[Result] = []
+        raw = _read(source, troubles)
+        return troubles[0] if raw is None else migrate(source.name, raw, facts, settings)
+
+    _worker = worker
 
 
-def _work(name: str, raw: bytes) -> Result:
-    return _worker(name, raw)
+def _work(source: Source) -> Result:
+    return _worker(source)
 
 
 # Writing
