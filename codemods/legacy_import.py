@@ -4,7 +4,8 @@ An import goes with the last use of it, and takes a `try` that only guarded it a
 uses goes as well: left over, `import torch_xla` makes Accelerate and Transformers choose XLA. An import
 that others may reach (re-exported, listed in `__all__`, in an `__init__.py`, imported from here by
 another module of the project), that is there for what it registers, or that a string leans on, is
-marked. `import torch_neuronx` stays: the native package has the same name.
+marked. `import torch_neuronx` stays, since the native package has the same name, and so do imports of the
+Inf1 package.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def decide(site: Site) -> None:
         if not isinstance(alias, cst.ImportAlias):
             continue
         name = imported_name(binding)
+        if name == "torch_neuronx" or name.partition(".")[0] == "torch_neuron":
+            _note(site, alias, binding, name)
+            continue
         if not catalogue.is_legacy(name):
             continue
         reason = _stays(site, alias, binding, name)
@@ -51,6 +55,15 @@ def decide(site: Site) -> None:
                 "a star import hides which legacy names are used here",
                 "import the names one by one, then run neuronmigrate again",
             )
+
+
+def _note(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> None:
+    """Say aloud that an import stays."""
+    site.kept_imports.add(alias)
+    if name != "torch_neuronx":
+        site.note(alias, name, "Inf1 has no native backend, so its package stays imported")
+    elif not site.names.references(binding):
+        site.note(alias, name, "the native package has the same name, so the import stays")
 
 
 def _stays(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> str:

@@ -2,7 +2,8 @@
 
 Each is marked with the way out that the catalogue of legacy names knows for it, so that nothing
 legacy is left without a word. Names that the catalogue only knows by their module, such as those of the
-kernel language, are marked once, at the import they come through, with the lines that use them.
+kernel language, are marked once, at the import they come through, with the lines that use them. Code
+for Inf1 is left alone with a note: that chip has no native backend.
 `neuronmigrate explain NAME` says more about one of them.
 """
 
@@ -16,6 +17,8 @@ from neuronmigrate.site import Site, Use
 
 codemod = Codemod(__name__)
 
+INF1 = ("torch_neuron.", "torch.neuron.")
+
 
 @codemod.rest
 def decide(site: Site, use: Use) -> None:
@@ -23,6 +26,9 @@ def decide(site: Site, use: Use) -> None:
     entry = catalogue.nearest(use.name)
     what = use.name.rpartition(".")[2]
     advice = entry.advice if entry is not None else "find out what it was for"
+    if use.name.startswith(INF1):
+        site.note(use.whole, use.name, f"Inf1 has no native backend, so `{what}` is left alone")
+        return
     if use.ambiguous:
         site.mark(use.whole, use.name, f"`{use.binding.name}` stands for {use.ambiguous} here", advice)
     elif use.stored:

@@ -146,14 +146,14 @@ def decide_print(site: Site, use: Use) -> None:
     if use.call is None or use.method:
         site.mark(use.chain, use.name, "the function is passed on, not called", todo)
         return
-    if not _is_plain(use.call):
+    if not _is_plain(site, use.call):
         site.mark(use.call, use.name, "it is called with arguments that are not known here", todo)
         return
     if site.names.lookup("print", use.call) is not None:
         site.mark(use.call, use.name, "`print` means something else in this file", todo)
         return
     local = edits.arguments(use.call, ()).value("local") or cst.Name("False")
-    skipped = _may_skip(site, use)
+    skipped = _may_skip(site, use.call)
     if not skipped and not edits.is_literal(local):
         why = "which process prints is decided at run time, and each may have to work the arguments out"
         site.mark(use.call, use.name, why, "work them out before, and print them behind a test of the rank")
@@ -218,7 +218,7 @@ def _followers(site: Site, use: Use, alone: cst.Expr, local: cst.BaseExpression)
         given = edits.arguments(follower.call, ()).value("local")
         if edits.code_of(given or cst.Name("False")) != edits.code_of(local) or not edits.is_literal(local):
             break
-        if not _is_plain(follower.call) or not _may_skip(site, follower):
+        if not all(check(site, follower.call) for check in (_is_plain, _may_skip, _is_quiet)):
             break
         found.append(follower)
     return found
@@ -233,7 +233,7 @@ def _is_line_of(site: Site, use: Use, line: cst.CSTNode) -> bool:
     return line.trailing_whitespace.comment is None and site.alone(use.call) is line.body[0]
 
 
-def _is_plain(call: cst.Call) -> bool:
+def _is_plain(site: Site, call: cst.Call) -> bool:
     """Whether all arguments are known."""
     named = {arg.keyword.value for arg in call.args if arg.keyword is not None}
     return named <= {"fd", "flush", "local", "msg"} and all(arg.star != "**" for arg in call.args)
@@ -250,17 +250,16 @@ def _print_arg(arg: cst.Arg) -> cst.Arg:
     return arg
 
 
-def _may_skip(site: Site, use: Use) -> bool:
+def _may_skip(site: Site, call: cst.Call) -> bool:
     """Whether the other processes may do without working the arguments out."""
-    assert use.call is not None
-    if not all(is_harmless(arg.value, site.name_of) for arg in use.call.args):
-        return False
-    # What is marked inside would get its comment in another place once the statement is two.
-    return all(
-        inner.claim in codemod.claimed and inner.call is not None and inner.claim not in PRINTS
-        for inner in site.uses
-        if inner is not use and use.call in site.ancestors(inner.node)
-    )
+    return all(is_harmless(arg.value, site.name_of) for arg in call.args)
+
+
+def _is_quiet(site: Site, call: cst.Call) -> bool:
+    """Whether nothing in a call may get a comment, which has to stay with its statement."""
+    foreign = [use.node for use in site.uses if use.claim not in codemod.claimed]
+    marked = [answer.node for answer in site.answers]
+    return not any(call in site.ancestors(node) for node in (*foreign, *marked))
 
 
 def _rank(site: Site, group: Group, use: Use, local: cst.BaseExpression) -> cst.BaseExpression:

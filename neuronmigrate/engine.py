@@ -17,7 +17,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from neuronmigrate import apply, catalogue, directives, edits, proof, registry
+from neuronmigrate import apply, catalogue, directives, edits, proof, registry, versions
 from neuronmigrate.apply import Comment
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
@@ -106,6 +106,9 @@ class _File:
         whole = next((ignore for ignore in self.ignores if ignore.whole_file and not ignore.names), None)
         if whole is not None:
             return Result(self.path, self.raw)
+        signs = () if self.settings.tpu else self._tpu_signs()
+        if signs:
+            return self._left_alone(signs)
         self._decide()
         self._refuse_conflicts()
         built = self._build()
@@ -117,6 +120,23 @@ class _File:
         groups = tuple(self._record(group) for group in self.site.groups)
         after = None if built.after == self.raw else built.after
         return Result(self.path, self.raw, after, tuple(findings), groups, tuple(problems))
+
+    def _tpu_signs(self) -> tuple[str, ...]:
+        """Why this is code for a TPU; empty when it is not, or uses nothing of torch_xla."""
+        if not any(imported_name(each).partition(".")[0] == "torch_xla" for each in self.names.imports):
+            return ()
+        chip = versions.chip_of(self.raw, self.path)
+        if chip == "neuron" or (not chip and self.project.chip != "tpu"):
+            return ()
+        return versions.tpu_signs(self.raw, self.path) or ("what the other files of the project say",)
+
+    def _left_alone(self, signs: tuple[str, ...]) -> Result:
+        alias = next(
+            each.node for each in self.names.imports if imported_name(each).partition(".")[0] == "torch_xla"
+        )
+        why = f"this is code for a TPU, by {', '.join(signs[:3])}; it is left alone unless --tpu is given"
+        finding = Finding("tpu", State.NOTE, self._place(alias), "torch_xla", why)
+        return Result(self.path, self.raw, findings=(finding,))
 
     # Decide
 

@@ -234,7 +234,13 @@ class Settler:
             score, text, attributes = found
             if best is None or score > best[0]:
                 best = (score, _chain(text, attributes))
-        return best[1] if best else None
+                chosen = binding
+        if best is None:
+            return None
+        if ref.anchor is not None and not self._always_runs(self.names.parent(self._statement(chosen.node))):
+            # It is bound where the legacy import is: just as surely, and no more.
+            self.instead.setdefault(chosen.name, ref.anchor.name)
+        return best[1]
 
     def _through_import(
         self, alias: cst.ImportAlias, binding: Binding, ref: Ref, wanted: Wanted, rest: str

@@ -18,7 +18,7 @@ from neuronmigrate.plan import Result
 from neuronmigrate.project import Project
 
 TABLE = Path(__file__).with_name("imports.txt")
-SETTINGS = Settings(codemods=str(Path(__file__).with_name("codemods")))
+SETTINGS = Settings(codemods=Path(__file__).with_name("codemods"))
 ARROW = "# becomes\n"
 
 
@@ -40,6 +40,14 @@ def text_of(result: Result, before: str) -> str:
     return before if result.after is None else result.after.decode()
 
 
+if os.environ.get("UPDATE_FIXTURES"):
+    TABLE.write_text(
+        "\n".join(
+            f"#### {title}\n{before}{ARROW}{text_of(run(before), before)}" for title, before, _ in cases()
+        )
+    )
+
+
 @pytest.mark.parametrize(("title", "before", "after"), cases(), ids=[case[0] for case in cases()])
 def test_imports_are_settled(title: str, before: str, after: str) -> None:
     result = run(before)
@@ -52,9 +60,3 @@ def test_imports_are_settled(title: str, before: str, after: str) -> None:
 
 def test_no_case_is_missing_from_the_table() -> None:
     assert len(cases()) == TABLE.read_text().count("\n" + ARROW)
-
-
-if os.environ.get("UPDATE_FIXTURES"):
-    TABLE.write_text(
-        "\n".join(f"#### {title}\n{before}{ARROW}{text_of(run(before), before)}" for title, before, _ in cases())
-    )
