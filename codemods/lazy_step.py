@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.effects import forget, is_harmless
@@ -228,6 +228,7 @@ class _Removal:
         else:
             self._take_out(group, top)
             region = top
+        self._release_imports(group, region)
         members = [each for each in self.dropped if each is region or region in self.site.ancestors(each)]
         self.done.update(members)
         for each in members:
@@ -258,6 +259,8 @@ class _Removal:
             return node in self.dropped or _is_text(node)
         if isinstance(node, cst.Pass):
             return True
+        if isinstance(node, (cst.Import, cst.ImportFrom)):
+            return self._only_for_steps(node)
         if not self._holds_step(node):
             return False
         if isinstance(node, cst.Else):
@@ -272,6 +275,20 @@ class _Removal:
         if isinstance(node, cst.Try):
             return self._is_gone(node.body) and self._only_logs(node)
         return False
+
+    def _only_for_steps(self, node: cst.Import | cst.ImportFrom) -> bool:
+        """Whether an import brings in legacy names that nothing but the dropped steps uses."""
+        if isinstance(node.names, cst.ImportStar):
+            return False
+        names = self.site.names
+        for binding in (each for alias in node.names for each in names.bound_by(alias)):
+            calls = {use.call for use in self.dropped.values()}
+            if not catalogue.is_legacy(binding.target) or binding.scope is names.module_scope:
+                return False
+            for reference in names.references(binding):
+                if not any(call in names.ancestors(reference) for call in calls if call is not None):
+                    return False
+        return True
 
     def _holds_step(self, node: cst.CSTNode) -> bool:
         return any(node in self.site.ancestors(statement) for statement in self.dropped)
@@ -318,6 +335,13 @@ class _Removal:
         )
 
     # Edits
+
+    def _release_imports(self, group: Group, region: cst.CSTNode) -> None:
+        """Answer for the imports in code that goes."""
+        for binding in self.site.names.imports:
+            if isinstance(binding.node, cst.ImportAlias) and region in self.site.ancestors(binding.node):
+                self.site.released.add(binding.node)
+                group.fixed(binding.node, binding.target, "only steps of the lazy graph used it")
 
     def _remove_block(self, group: Group, block: Block) -> str:
         """Empty a block whose owner stays; answers with what is left to look at."""

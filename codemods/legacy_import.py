@@ -33,7 +33,7 @@ def decide(site: Site) -> None:
     """Release the imports that may go, and mark those that may not."""
     for binding in site.names.imports:
         alias = binding.node
-        if not isinstance(alias, cst.ImportAlias):
+        if not isinstance(alias, cst.ImportAlias) or alias in site.released:
             continue
         name = imported_name(binding)
         if name == "torch_neuronx" or name.partition(".")[0] == "torch_neuron":

@@ -53,6 +53,7 @@ _READING = (
     _FUNCTIONS
     | {f"torch.{name}" for name in _TENSOR_FUNCTIONS.split()}
     | {f"torch_xla.{name}" for name in _RANKS.split()}
+    | {f"torch_xla.debug.metrics.{name}" for name in ("metrics_report", "short_metrics_report")}
 )
 # Methods of text, numbers, containers, tensors and schedulers, as messages are made of them.
 _METHODS = """

@@ -46,20 +46,56 @@ class _Order:
     def __init__(self, site: Site) -> None:
         self.names = site.names
         self.positions = site.positions
-        called = [(call, site.name_of(call.func)) for call in site.names.calls]
-        self.starts = {call for call, name in called if name in _STARTS}
-        self.may_start = {call for call, name in called if name and name.partition(".")[0] in _MAY_START}
-        self.ends = [call for call, name in called if name == _ENDS]
-        self.tests = {call for call, name in called if name == _TEST}
+        self.starts: set[cst.Call] = set()
+        self.tests: set[cst.Call] = set()
+        self.ends: list[cst.Call] = []
+        self.local: dict[cst.Call, cst.FunctionDef] = {}
+        may_start: set[cst.Call] = set()
+        for call in site.names.calls:
+            name = site.name_of(call.func)
+            if name is None:
+                function = self._function_called(call)
+                if function is not None:
+                    self.local[call] = function
+            elif name in _STARTS:
+                self.starts.add(call)
+            elif name == _TEST:
+                self.tests.add(call)
+            elif name == _ENDS:
+                self.ends.append(call)
+            elif name.partition(".")[0] in _MAY_START:
+                may_start.add(call)
         self.is_script = any(_is_main_guard(statement) for statement in site.module.body)
+        self.holding = self._holders(self.starts | may_start)
+        self.known: dict[cst.FunctionDef, Group] = {}
         # Functions that are being looked at: recursion has to end.
         self.asking: set[cst.CSTNode] = set()
         self.entering: set[cst.CSTNode] = set()
 
+    def _holders(self, calls: set[cst.Call]) -> set[cst.CSTNode]:
+        """The statements that may start the group, themselves or through functions of this module."""
+        holding: set[cst.CSTNode] = set()
+        functions: set[cst.CSTNode] = set()
+        callers: dict[cst.FunctionDef, list[cst.Call]] = {}
+        for call, function in self.local.items():
+            callers.setdefault(function, []).append(call)
+        todo = list(calls)
+        while todo:
+            for around in self.names.ancestors(todo.pop()):
+                if isinstance(around, cst.Lambda):
+                    break
+                if isinstance(around, cst.FunctionDef):
+                    if around not in functions:
+                        functions.add(around)
+                        todo += callers.get(around, [])
+                    break
+                holding.add(around)
+        return holding
+
     def at(self, node: cst.CSTNode) -> Group:
         """What is certain at a node."""
         current = node
-        looping = False
+        looping = may_have_run = False
         for around in self.names.ancestors(node):
             if isinstance(around, cst.Lambda) and current is around.body:
                 return Group.UNKNOWN
@@ -68,52 +104,70 @@ class _Order:
             if isinstance(around, (cst.For, cst.While)):
                 looping = True
             if isinstance(around, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)):
-                found = self._in_block(around, current, looping)
+                found, earlier = self._in_block(around, current, looping)
                 if found is not None:
                     return Group.UNKNOWN if self._ended_before(node) else found
+                may_have_run = may_have_run or earlier
             current = around
-        return Group.UNKNOWN if self._may_have_run(node) else Group.ABSENT
+        return Group.UNKNOWN if may_have_run else Group.ABSENT
 
-    def _in_block(self, block: _Block, current: cst.CSTNode, looping: bool) -> Group | None:
-        """What the statements around one of a block say."""
-        passed = False
-        earlier = False
+    def _in_block(self, block: _Block, current: cst.CSTNode, looping: bool) -> tuple[Group | None, bool]:
+        """What the statements of a block say about one of them, and whether an earlier one may start."""
+        passed = earlier = False
+        if not self.holding:
+            return None, False
         for statement in block.body:
-            here = statement is current
-            passed = passed or here
+            passed = passed or statement is current
+            if statement not in self.holding:
+                continue
             if self._starts(statement):
                 if not passed:
-                    return Group.STANDS
+                    return Group.STANDS, True
                 # Code that asks whether the group stands may find it there.
-                return None if looping or earlier or self.tests else Group.ABSENT
+                is_open = looping or earlier or bool(self.tests)
+                return (None if is_open else Group.ABSENT), earlier
             # A start that happens only sometimes leaves what follows it open.
-            earlier = earlier or (not passed and self._holds_start(statement))
-        return None
+            earlier = earlier or not passed
+        return None, earlier
 
     def _at_calls(self, function: cst.FunctionDef) -> Group:
-        """What is certain in the body of a function: what holds at its definition and at each call."""
+        """What is certain in the body of a function: what holds at its definition or at each call."""
+        known = self.known.get(function)
+        if known is not None:
+            return known
+        if not self.starts:
+            return Group.UNKNOWN
         if function in self.asking:
             return Group.STANDS
         self.asking.add(function)
         try:
-            if self.at(function) is Group.STANDS:
-                return Group.STANDS
-            bindings = self.names.bound_by(function)
-            if not self.is_script or not bindings or bindings[0].scope.kind is ScopeKind.CLASS:
-                return Group.UNKNOWN
-            references = [node for binding in bindings for node in self.names.references(binding)]
-            for node in references:
-                call = self.names.parent(node)
-                if not isinstance(call, cst.Call) or call.func is not node:
-                    return Group.UNKNOWN
-                if self.at(call) is not Group.STANDS:
-                    return Group.UNKNOWN
-            return Group.STANDS if references else Group.UNKNOWN
+            answer = self._worst_call(function)
         finally:
             self.asking.discard(function)
+        if not self.asking:
+            # Inside a recursion the answer leans on a question that is still open.
+            self.known[function] = answer
+        return answer
+
+    def _worst_call(self, function: cst.FunctionDef) -> Group:
+        if self.at(function) is Group.STANDS:
+            return Group.STANDS
+        bindings = self.names.bound_by(function)
+        if not self.is_script or not bindings or bindings[0].scope.kind is ScopeKind.CLASS:
+            return Group.UNKNOWN
+        references = [node for binding in bindings for node in self.names.references(binding)]
+        for node in references:
+            call = self.names.parent(node)
+            if not isinstance(call, cst.Call) or call.func is not node:
+                return Group.UNKNOWN
+            if self.at(call) is not Group.STANDS:
+                return Group.UNKNOWN
+        return Group.STANDS if references else Group.UNKNOWN
 
     def _starts(self, statement: cst.CSTNode) -> bool:
         """Whether the group stands once a statement has run to its end."""
+        if statement not in self.holding:
+            return False
         if isinstance(statement, cst.SimpleStatementLine):
             return any(self._starts(small) for small in statement.body)
         if isinstance(statement, (cst.Expr, cst.Assign, cst.AnnAssign)):
@@ -140,21 +194,21 @@ class _Order:
     def _call_starts(self, call: cst.Call) -> bool:
         if call in self.starts:
             return True
-        function = self._local(call)
+        function = self.local.get(call)
         if function is None or function in self.entering:
             return False
         self.entering.add(function)
         try:
-            for statement in function.body.body:
-                if self._starts(statement):
-                    return True
-                if _holds(statement, cst.Return):
-                    return False
-            return False
+            starting = next((each for each in function.body.body if self._starts(each)), None)
         finally:
             self.entering.discard(function)
+        scope = self.names.scope_made_by(function)
+        if starting is None or scope is None:
+            return False
+        begin = self.positions.span(starting)
+        return all(self.positions.span(each) > begin for each in scope.returns)
 
-    def _local(self, call: cst.Call) -> cst.FunctionDef | None:
+    def _function_called(self, call: cst.Call) -> cst.FunctionDef | None:
         """The function of this module that a call certainly calls."""
         if not isinstance(call.func, cst.Name):
             return None
@@ -166,35 +220,6 @@ class _Order:
 
     def _asks_for_absence(self, test: cst.BaseExpression) -> bool:
         return isinstance(test, cst.UnaryOperation) and test.expression in self.tests
-
-    def _holds_start(self, statement: cst.CSTNode) -> bool:
-        """Whether a statement may start the group, itself or through a function of this module."""
-        return any(self._call_may_start(call) for call in _calls(statement))
-
-    def _call_may_start(self, call: cst.Call) -> bool:
-        if call in self.starts or call in self.may_start:
-            return True
-        function = self._local(call)
-        if function is None or function in self.entering:
-            return False
-        self.entering.add(function)
-        try:
-            return any(self._holds_start(statement) for statement in function.body.body)
-        finally:
-            self.entering.discard(function)
-
-    def _may_have_run(self, node: cst.CSTNode) -> bool:
-        """Whether code before a node of the module's own body may have started the group."""
-        current = node
-        for around in self.names.ancestors(node):
-            if isinstance(around, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)):
-                for statement in around.body:
-                    if statement is current:
-                        break
-                    if self._holds_start(statement):
-                        return True
-            current = around
-        return False
 
     def _ended_before(self, node: cst.CSTNode) -> bool:
         frame = self.names.scope(node).frame
@@ -218,20 +243,3 @@ def _always_leaves(block: cst.BaseSuite) -> bool:
     last = block.body[-1] if block.body else None
     small = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
     return isinstance(small, (cst.Raise, cst.Return, cst.Continue, cst.Break))
-
-
-def _holds(node: cst.CSTNode, kind: type[cst.CSTNode]) -> bool:
-    if isinstance(node, kind):
-        return True
-    if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
-        return False
-    return any(_holds(child, kind) for child in node.children)
-
-
-def _calls(node: cst.CSTNode) -> list[cst.Call]:
-    if isinstance(node, (cst.FunctionDef, cst.ClassDef, cst.Lambda)):
-        return []
-    found = [node] if isinstance(node, cst.Call) else []
-    for child in node.children:
-        found += _calls(child)
-    return found
