@@ -221,7 +221,9 @@ def _facts(
     """The files that concern us and what each module says, until nothing is added."""
     joined = set(marked)
     while True:
-        telling = {project.names[name].rpartition(".")[2].encode() for name in joined}
+        telling = {
+            project.names[name].rpartition(".")[2].encode("utf-8", "surrogateescape") for name in joined
+        }
         more = {
             name
             for name, raw in sources.items()
@@ -341,8 +343,10 @@ def _is_legacy(value: Outside) -> bool:
 def _parsed(raw: bytes) -> cst.Module | None:
     import libcst as cst
 
+    from neuronmigrate.parsing import parse
+
     try:
-        return cst.parse_module(raw)
+        return parse(raw)
     except (cst.ParserSyntaxError, SyntaxError, LookupError, ValueError, RecursionError):
         return None
 

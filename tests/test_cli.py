@@ -16,9 +16,9 @@ import pytest
 from neuronmigrate import __version__, cli
 from tests.trees import HOME, as_common_user, content, git, repository, write
 
-STEP = b"import torch_xla.core.xla_model as xm\n\nloss = 1\nxm.mark_step()\n"
+STEP = b"import os\nimport torch_xla.core.xla_model as xm\n\nprint(os.name)\nxm.mark_step()\n"
 """Can be rewritten whole."""
-STEPPED = b"\nloss = 1\n"
+STEPPED = b"import os\n\nprint(os.name)\n"
 ODD = b"import torch_xla.core.xla_model as xm\n\nstep = [xm.mark_step]\n"
 """Can only be marked."""
 CLEAN = b"import torch\n"
@@ -118,7 +118,7 @@ def test_too_deep_a_file_stops_nothing(tmp_path: Path, deep: bytes) -> None:
     done = started("check", "--output-format=concise", ".", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stdout.startswith(b"a.py:") and b" error parse: " in done.stdout.splitlines()[0]
-    assert b"\nb.py:4:1 fixed [lazy-step]" in done.stdout
+    assert b"\nb.py:5:1 fixed [lazy-step]" in done.stdout
 
 
 def test_check_text(shell: Shell) -> None:
@@ -126,8 +126,8 @@ def test_check_text(shell: Shell) -> None:
     typed = shell("check", ".")
     lines = typed.out.decode().splitlines()
     assert lines[0].startswith("b.py:2:") and " error parse: " in lines[0]
-    place = lines.index("  4 | xm.mark_step()")
-    assert lines[place - 1].startswith("d/a.py:4:1 fixed [lazy-step] torch_xla.core.xla_model.mark_step: ")
+    place = lines.index("  5 | xm.mark_step()")
+    assert lines[place - 1].startswith("d/a.py:5:1 fixed [lazy-step] torch_xla.core.xla_model.mark_step: ")
     assert lines[place + 1].startswith("    | ^^^^^^^^^^^^")
     assert any(
         line.startswith("third/torch_xla/__init__.py:1:1 note [vendored] torch_xla: ") for line in lines
@@ -149,7 +149,7 @@ def test_check_formats(shell: Shell) -> None:
     document = json.loads(shell("check", "--output-format=json", ".").out)
     assert document["summary"]["scanned"] == 1 and document["command"] == "check"
     assert {one["path"] for one in document["findings"]} == {"a.py"}
-    assert b"::warning file=a.py,line=4," in shell("check", "--output-format=github", ".").out
+    assert b"::warning file=a.py,line=5," in shell("check", "--output-format=github", ".").out
     wrong = shell("check", "--output-format=nonsense", ".")
     assert (wrong.code, wrong.out) == (2, b"")
     assert b"nonsense is none of text, concise, json, github" in wrong.err
@@ -171,7 +171,7 @@ def test_check_one_file(shell: Shell) -> None:
 
 def test_check_stdin(shell: Shell) -> None:
     typed = shell("check", "-", stdin=STEP)
-    assert typed.code == 1 and b"-:4:1 fixed [lazy-step]" in typed.out
+    assert typed.code == 1 and b"-:5:1 fixed [lazy-step]" in typed.out
     assert shell("check", "-", stdin=CLEAN).code == 0
 
 
@@ -449,7 +449,7 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path) -> None:
             capture_output=True,
         )
         assert not (tmp_path / "sprung").exists()
-        assert b"b.py:4:1 fixed [lazy-step]" in done.stdout, done.stderr
+        assert b"b.py:5:1 fixed [lazy-step]" in done.stdout, done.stderr
 
 
 def test_a_package_in_the_current_folder_still_works() -> None:
@@ -517,7 +517,7 @@ def test_odd_file_names(tmp_path: Path) -> None:
     names = ["new\nline.py", os.fsdecode(b"\xff.py"), "\u00e4 b.py"]
     root = repository(tmp_path / "in", dict.fromkeys(names, STEP))
     done = started("check", "--output-format=concise", ".", cwd=root)
-    assert b"new\\nline.py:4:1 fixed" in done.stdout and b"\\udcff.py:4:1 fixed" in done.stdout
+    assert b"new\\nline.py:5:1 fixed" in done.stdout and b"\\udcff.py:5:1 fixed" in done.stdout
     assert started("rewrite", ".", cwd=root).returncode == 0
     assert content(root) == dict.fromkeys(names, STEPPED)
 

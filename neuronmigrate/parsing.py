@@ -1,0 +1,30 @@
+"""The one door to LibCST's parser."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+import libcst as cst
+
+
+def parse(raw: bytes) -> cst.Module:
+    """The tree of a file.
+
+    Raises what LibCST's parser raises, and RecursionError for code that is nested too deeply. Python's own
+    parser is asked about that first: it gives up in time, where LibCST's runs out of stack, which ends
+    the process, or takes minutes.
+    """
+    try:
+        with warnings.catch_warnings():
+            # A wrong escape in the user's string is not for us to report.
+            warnings.simplefilter("ignore")
+            ast.parse(raw)
+    except MemoryError as error:
+        raise RecursionError("nested too deeply") from error
+    except SyntaxError as error:
+        if "too many nested" in str(error.msg):
+            raise RecursionError("nested too deeply") from error
+    except ValueError:
+        pass  # a NUL, which LibCST refuses as well
+    return cst.parse_module(raw)
