@@ -31,6 +31,7 @@ codemod = Codemod(__name__)
 
 DEVICES = ("torch_xla.core.xla_model.xla_device", "torch_xla.device")
 SPAWNS = frozenset({"torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch"})
+SHOWING = frozenset({"critical", "debug", "error", "exception", "format", "info", "log", "warning", "write"})
 PROCESS_GROUPS = frozenset({"torch.distributed.init_process_group", "torch.distributed.new_group"})
 REGISTERED = "the native backend registers the device type `neuron`"
 NAMED = "`xla` names the device here, which is `neuron` now"
@@ -154,8 +155,13 @@ def _sort(site: Site, arg: cst.Arg, ends: _Ends) -> None:
         ends.likely.append(arg)
         if name or isinstance(call.func, cst.Name):
             ends.unknown.append(call)
-    elif not name.startswith("builtins.") and not catalogue.is_legacy(name):
+    elif not (name.startswith("builtins.") or catalogue.is_legacy(name) or _only_shows(call)):
         ends.unknown.append(call)
+
+
+def _only_shows(call: cst.Call) -> bool:
+    """Whether a call formats or logs its arguments."""
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value in SHOWING
 
 
 def _follow_dict(site: Site, element: cst.DictElement, ends: _Ends) -> None:

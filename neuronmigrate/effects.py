@@ -43,7 +43,8 @@ _TENSOR_FUNCTIONS = """
     abs exp isfinite isinf isnan is_tensor linalg.norm log max mean min norm numel sqrt sum
 """
 # Legacy questions about the process. They are answered without the other processes.
-_RANKS = """
+_QUESTIONS = """
+    device core.xla_model.xla_device debug.metrics.metrics_report debug.metrics.short_metrics_report
     core.xla_model.get_local_ordinal core.xla_model.get_ordinal core.xla_model.is_master_ordinal
     core.xla_model.xrt_world_size
     experimental.pjrt.global_ordinal experimental.pjrt.local_ordinal experimental.pjrt.world_size
@@ -52,8 +53,7 @@ _RANKS = """
 _READING = (
     _FUNCTIONS
     | {f"torch.{name}" for name in _TENSOR_FUNCTIONS.split()}
-    | {f"torch_xla.{name}" for name in _RANKS.split()}
-    | {f"torch_xla.debug.metrics.{name}" for name in ("metrics_report", "short_metrics_report")}
+    | {f"torch_xla.{name}" for name in _QUESTIONS.split()}
 )
 # Methods of text, numbers, containers, tensors and schedulers, as messages are made of them.
 _METHODS = """

@@ -95,27 +95,27 @@ class _Order:
     def at(self, node: cst.CSTNode) -> Group:
         """What is certain at a node."""
         current = node
-        looping = may_have_run = False
+        may_have_run = False
         for around in self.names.ancestors(node):
             if isinstance(around, cst.Lambda) and current is around.body:
                 return Group.UNKNOWN
             if isinstance(around, cst.FunctionDef) and current is around.body:
                 return self._at_calls(around)
-            if isinstance(around, (cst.For, cst.While)):
-                looping = True
             if isinstance(around, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)):
-                found, earlier = self._in_block(around, current, looping)
+                found, earlier = self._in_block(around, current)
                 if found is not None:
                     return Group.UNKNOWN if self._ended_before(node) else found
                 may_have_run = may_have_run or earlier
             current = around
         return Group.UNKNOWN if may_have_run else Group.ABSENT
 
-    def _in_block(self, block: _Block, current: cst.CSTNode, looping: bool) -> tuple[Group | None, bool]:
-        """What the statements of a block say about one of them, and whether an earlier one may start."""
-        passed = earlier = False
+    def _in_block(self, block: _Block, current: cst.CSTNode) -> tuple[Group | None, bool]:
+        """What the statements of a block say about one of them, and whether the group may stand there."""
         if not self.holding:
             return None, False
+        # What stands further down in a loop may have run in an earlier round.
+        may_have_run = passed = False
+        looping = self._is_repeated(block)
         for statement in block.body:
             passed = passed or statement is current
             if statement not in self.holding:
@@ -124,11 +124,20 @@ class _Order:
                 if not passed:
                     return Group.STANDS, True
                 # Code that asks whether the group stands may find it there.
-                is_open = looping or earlier or bool(self.tests)
-                return (None if is_open else Group.ABSENT), earlier
-            # A start that happens only sometimes leaves what follows it open.
-            earlier = earlier or not passed
-        return None, earlier
+                if looping or may_have_run or self.tests:
+                    return None, True
+                return Group.ABSENT, False
+            may_have_run = may_have_run or not passed or looping
+        return None, may_have_run
+
+    def _is_repeated(self, block: _Block) -> bool:
+        """Whether a block runs several times while its function runs once."""
+        for around in self.names.ancestors(block):
+            if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+                return False
+            if isinstance(around, (cst.For, cst.While)):
+                return True
+        return False
 
     def _at_calls(self, function: cst.FunctionDef) -> Group:
         """What is certain in the body of a function: what holds at its definition or at each call."""
