@@ -11,6 +11,7 @@ import pytest
 from neuronmigrate import registry
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.plan import State
+from neuronmigrate.report.explain import explained
 from tests.fixtures_lib import FOLDER, Case, cases, folders, result_of
 
 CODEMODS = registry.load()
@@ -72,6 +73,15 @@ def test_findings_are_plain_sentences(codemod: Codemod) -> None:
             assert not finding.why.endswith((".", ";", " "))
             assert not finding.todo.endswith((".", ";", " "))
             assert finding.state is State.FIXED or finding.state is State.NOTE or finding.todo
+
+
+@pytest.mark.parametrize("codemod", CODEMODS, ids=_id)
+def test_can_be_explained(codemod: Codemod) -> None:
+    shown = "\n".join("".join(text for text, _ in line) for line in explained(codemod.name, CODEMODS))
+    assert codemod.doc in shown
+    for name in codemod.claimed:
+        answer = "".join(text for line in explained(name, CODEMODS) for text, _ in line)
+        assert codemod.name in answer, f"`explain {name}` does not say who rewrites it"
 
 
 def test_names_are_unique() -> None:

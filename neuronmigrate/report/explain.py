@@ -83,7 +83,7 @@ def _entry(entry: Entry, names: Sequence[str], owners: dict[str, str], asked: st
         yield (("  to do    ", "dim"), (entry.advice, ""))
     if entry.detail:
         yield (("  details  ", "dim"), (entry.detail, ""))
-    codemods = sorted({owners[name] for name in names if name in owners})
+    codemods = sorted({owners[name] for name in (*names, asked) if name in owners})
     if codemods:
         yield (("  codemod  ", "dim"), (", ".join(codemods), ""))
 
