@@ -186,10 +186,7 @@ def _load(site: Site, use: Use, call: cst.Call) -> None:
 
 def _by_hand(use: Use) -> str:
     native = CLASSES[use.claim].rpartition(".")[2]
-    return (
-        f"load the original checkpoint with `{native}.from_pretrained(id, dtype=torch.float32, "
-        'device_map="neuron")`, move inputs to `model.device`, call it under `torch.no_grad()`'
-    )
+    return f'by hand: `{native}.from_pretrained(original id, dtype=torch.float32, device_map="neuron")`'
 
 
 # Arguments.

@@ -345,7 +345,7 @@ class _Applier(cst.CSTTransformer):
         if carried:
             footer = [*carried, *getattr(updated, "footer", ())]
             updated = updated.with_changes(footer=footer)
-        if isinstance(original, cst.Module) and isinstance(updated, cst.Module) and not updated.header:
+        if isinstance(updated, cst.IndentedBlock) or (isinstance(updated, cst.Module) and not updated.header):
             updated = _without_blank_start(original, updated)
         if isinstance(updated, cst.IndentedBlock) and not updated.body:
             return updated.with_changes(body=[cst.SimpleStatementLine(body=[cst.Pass()])])
@@ -365,18 +365,18 @@ def _strength(node: cst.CSTNode | None) -> int:
     return 9
 
 
-def _without_blank_start(original: cst.Module, updated: cst.Module) -> cst.Module:
-    """The module without the blank lines that came to stand first because what stood there went."""
-    was = getattr(original.body[0], "leading_lines", ()) if original.body else ()
-    if not updated.body or (was and was[0].comment is None):
+def _without_blank_start(original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:
+    """The block without the blank lines that came to stand first because what stood there went."""
+    old, new = getattr(original, "body", ()), getattr(updated, "body", ())
+    was = getattr(old[0], "leading_lines", ()) if old else ()
+    if not new or (was and was[0].comment is None):
         return updated
-    first = updated.body[0]
-    lines = list(getattr(first, "leading_lines", ()))
+    lines = list(getattr(new[0], "leading_lines", ()))
     if not lines or lines[0].comment is not None:
         return updated
     while lines and lines[0].comment is None:
         del lines[0]
-    return updated.with_changes(body=[first.with_changes(leading_lines=lines), *updated.body[1:]])
+    return updated.with_changes(body=[new[0].with_changes(leading_lines=lines), *new[1:]])
 
 
 def _innermost(statements: Sequence[Statement], node: cst.CSTNode) -> Statement | None:

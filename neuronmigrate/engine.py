@@ -13,7 +13,6 @@ import os
 import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import libcst as cst
 
@@ -27,6 +26,7 @@ from neuronmigrate.imports import Settler, imported_name
 from neuronmigrate.lossless import Restorer
 from neuronmigrate.markers import has_marker as has_marker
 from neuronmigrate.names import Binding, Kind, Names, dotted_name
+from neuronmigrate.parsing import parse
 from neuronmigrate.plan import Finding, GroupRecord, Numerics, Place, Problem, Result, State, Trouble
 from neuronmigrate.positions import Positions
 from neuronmigrate.project import Project
@@ -384,10 +384,24 @@ class _File:
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
-        after = self.restorer.restore(settled.tree)
+        after = self._with_newline(self.restorer.restore(settled.tree))
         return _Built(
             after, answers, settled.emitted, settled.removed, (*touched, *settled.touched), settled.instead
         )
+
+    def _with_newline(self, after: bytes) -> bytes:
+        """Give the last line its newline back when the line below it, which had none, went."""
+        if self.raw.endswith((b"\n", b"\r")) or after.endswith((b"\n", b"\r")):
+            return after
+        newline = self.module.default_newline.encode()
+        last = after.rpartition(newline)[2]
+        if (
+            last
+            and last != self.raw.rpartition(newline)[2]
+            and newline + last + newline in newline + self.raw
+        ):
+            return after + newline
+        return after
 
     def _helpers(self, chosen: Sequence[Group], edited: Sequence[Edit]) -> list[Edit]:
         """The helper functions that these groups call, above the first statement that may need them."""
@@ -671,7 +685,7 @@ def _prefixes(name: str) -> Iterable[str]:
 
 def _parse(raw: bytes) -> cst.Module:
     try:
-        return cst.parse_module(raw)
+        return parse(raw)
     except cst.ParserSyntaxError as error:
         raise _explained(raw, error.message, error.raw_line, error.raw_column) from None
     except (SyntaxError, LookupError, ValueError) as error:

@@ -19,8 +19,8 @@ from neuronmigrate.site import Group, Site
 NO_GRAD = frozenset(
     {"torch.no_grad", "torch.inference_mode", "torch.autograd.no_grad", "torch.autograd.inference_mode"}
 )
-# Ends of a chain that leave the device by themselves.
-_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
+# What a tensor tells on any device.
+_TOLD = frozenset({"device", "dim", "dtype", "ndim", "numel", "shape", "size"})
 _MAPPING = frozenset({"get", "items", "keys", "pop", "values"})
 _TOKENIZERS = (
     "Tokenizer",
@@ -73,7 +73,7 @@ def move_forward(site: Site, group: Group, call: cst.Call, *, bfloat16: bool) ->
         site.notes["no-grad"].add(where)
         with_line = group.statements("with torch.no_grad():\n    pass\n")[0]
         assert isinstance(with_line, cst.With)
-        body = cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[_alone(where)])])
+        body = cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[where])])
         group.replace_statement(where, [with_line.with_changes(body=body)])
     return Moved(todo=(*todo, *left))
 
@@ -104,10 +104,6 @@ def _no_grad_place(site: Site, node: cst.CSTNode) -> cst.BaseSmallStatement | No
 
 def _switches_off(site: Site, node: cst.BaseExpression) -> bool:
     return site.name_of(node.func if isinstance(node, cst.Call) else node) in NO_GRAD
-
-
-def _alone(small: cst.BaseSmallStatement) -> cst.BaseSmallStatement:
-    return small
 
 
 # Inputs.
@@ -213,7 +209,7 @@ def _said(site: Site, node: cst.CSTNode, what: str) -> str:
 
 
 def _goes_home(site: Site, node: cst.CSTNode, bfloat16: bool) -> bool:
-    """Whether what follows brings the tensor to the CPU as it should be already."""
+    """Whether what follows works on the device, or brings the tensor to the CPU as it should be."""
     seen: list[str] = []
     parent = site.parent(node)
     current = node
@@ -223,6 +219,8 @@ def _goes_home(site: Site, node: cst.CSTNode, bfloat16: bool) -> bool:
         elif not (isinstance(parent, cst.Call) and parent.func is current):
             break
         current, parent = parent, site.parent(parent)
+    if seen and seen[0] in _TOLD:
+        return True
     before = seen[: seen.index("cpu")] if "cpu" in seen else []
     return (
         "cpu" in seen

@@ -317,8 +317,12 @@ def layout(before: bytes, after: bytes) -> list[str]:
     kinds = set(_NEWLINE.findall(before))
     if kinds and not set(_NEWLINE.findall(after)) <= kinds:
         faults.append("line ends of another kind came in")
-    if before and after and before.endswith((b"\n", b"\r")) != after.endswith((b"\n", b"\r")):
-        faults.append("the newline at the end of the file came or went")
+    ends = (b"\n", b"\r")
+    if before and after and before.endswith(ends) != after.endswith(ends):
+        # Where the last line went, the one above it is the same line with its newline.
+        last = _LINE.findall(after)[-1]
+        if before.endswith(ends) or last not in _LINE.findall(before):
+            faults.append("the newline at the end of the file came or went")
     return faults
 
 
