@@ -24,7 +24,7 @@ INF1 = ("torch_neuron.", "torch.neuron.")
 def decide(site: Site, use: Use) -> None:
     """Mark a use with the advice of the catalogue."""
     entry = catalogue.nearest(use.name)
-    what = use.name.rpartition(".")[2]
+    what = _short(use.name, entry)
     advice = entry.advice if entry is not None else "find out what it was for"
     if use.name.startswith(INF1):
         site.note(use.whole, use.name, f"Inf1 has no native backend, so `{what}` is left alone")
@@ -43,12 +43,21 @@ def decide(site: Site, use: Use) -> None:
         site.mark(use.whole, use.name, f"`{what}`: {reason}", advice)
 
 
+def _short(name: str, entry: catalogue.Entry | None) -> str:
+    """The last part of a name, with its class when it is a method."""
+    last = name.rpartition(".")[2]
+    if entry is None or entry.exact or entry.kind == "module":
+        return last
+    owner = entry.name.rpartition(".")[2]
+    return f"{owner}{name.removeprefix(entry.name)}"
+
+
 def _mark_import(site: Site, use: Use, entry: catalogue.Entry) -> None:
     """Mark the import, once, for all uses of what the catalogue knows by its module alone."""
     alias = use.binding.node
     marked = site.notes.setdefault(codemod.name, set())
-    if alias in marked:
-        return
+    if alias in marked or alias in site.kept_imports:
+        return  # it is marked already
     marked.add(alias)
     lines = sorted(
         {
@@ -63,6 +72,9 @@ def _mark_import(site: Site, use: Use, entry: catalogue.Entry) -> None:
 
 
 def _is_exact(use: Use) -> bool:
+    """Whether the catalogue knows the name, or the class it is a method of."""
     entry = catalogue.nearest(use.name)
     # The kernel language moved as a whole: its names are used as before.
-    return entry is None or (entry.exact and not use.name.startswith("neuronxcc.nki."))
+    return entry is None or (
+        (entry.exact or entry.kind != "module") and not use.name.startswith("neuronxcc.nki.")
+    )

@@ -71,12 +71,23 @@ def mark(comment: str) -> Mark | None:
     return None if match is None else Mark(match[1], tuple(_split(match[2])), match[3])
 
 
-def todo(parts: Iterable[tuple[str, str]], kind: str = "TODO") -> str:
-    """The one comment for what several codemods say about one statement."""
-    pairs = list(dict.fromkeys(parts))
-    names = ", ".join(dict.fromkeys(name for name, _ in pairs))
-    texts = "; ".join(dict.fromkeys(text for _, text in pairs))
-    return f"# {kind}(neuronmigrate): [{names}] {texts}"
+def todo(parts: Iterable[tuple[str, str, str]], kind: str = "TODO") -> str:
+    """The one comment for what several codemods say about one statement.
+
+    `parts` are names of codemods with the reason and what to do; what is said twice is written once.
+    """
+    said = list(parts)
+    names = ", ".join(dict.fromkeys(name for name, _, _ in said))
+    advice: dict[str, dict[str, None]] = {}
+    for _, why, what in said:
+        advice.setdefault(why, {}).update({what: None} if what else {})
+    written: set[str] = set()
+    texts = []
+    for why, found in advice.items():
+        fresh = [each for each in found if each not in written]
+        written.update(fresh)
+        texts += [each for each in [why, *fresh] if each]
+    return f"# {kind}(neuronmigrate): [{names}] {'; '.join(texts)}"
 
 
 def _split(names: str) -> list[str]:

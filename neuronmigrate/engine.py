@@ -459,7 +459,7 @@ class _File:
         gone = {edit.old for edit in plan if not isinstance(edit, edits.Insert)}
         idle: list[Edit] = []
         for assign, (binding, _) in self.site.aliases.items():
-            if assign in gone or names.parent(assign) is None:
+            if assign in gone or names.parent(binding.node) is None:
                 continue
             fresh = next(iter(names.bound_by(binding.node)), None)
             if fresh is not None and not names.references(fresh):
@@ -498,18 +498,18 @@ class _File:
         self, answers: Iterable[Answer]
     ) -> tuple[dict[cst.CSTNode, list[Comment]], dict[cst.CSTNode, list[str]]]:
         """The comments to put above statements and those to take away."""
-        marks: dict[Statement, list[tuple[str, str]]] = {}
-        reviews: dict[Statement, list[tuple[str, str]]] = {}
+        marks: dict[Statement, list[tuple[str, str, str]]] = {}
+        reviews: dict[Statement, list[tuple[str, str, str]]] = {}
         answered: dict[Statement, set[str]] = {}
         about: dict[Statement, cst.CSTNode] = {}
         for answer in answers:
             statement = self.site.statement(answer.node)
             answered.setdefault(statement, set()).add(answer.codemod)
             if answer.state is State.MARKED and answer.comment:
-                marks.setdefault(statement, []).append((answer.codemod, answer.message))
+                marks.setdefault(statement, []).append((answer.codemod, answer.why, answer.todo))
                 about.setdefault(statement, answer.node)
             elif answer.state is State.REVIEW and self.settings.comment_reviews:
-                reviews.setdefault(statement, []).append((answer.codemod, answer.todo))
+                reviews.setdefault(statement, []).append((answer.codemod, "", answer.todo))
                 about.setdefault(statement, answer.node)
         comments: dict[cst.CSTNode, list[Comment]] = {}
         uncomment: dict[cst.CSTNode, list[str]] = {}
