@@ -3,7 +3,8 @@
 `mock.patch("torch_xla...")`, `find_spec("optimum.neuron")`, `eval(f"optimum.neuron.{name}")` and their
 like fail, or silently choose another path, once the legacy package is gone, so they are marked, and
 imports of that package stay in the file. Environment variables that no longer act and commands that no
-longer exist are marked with what takes their place. Documentation strings are left alone.
+longer exist are marked with what takes their place, and so are the backends of torch.distributed and
+torch.compile that legacy packages register. Documentation strings are left alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import libcst as cst
 
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.names import last_name
 from neuronmigrate.site import Site
 
 codemod = Codemod(__name__)
@@ -32,6 +34,19 @@ _PROBES = {
     "pytest.importorskip": "the tests are skipped silently once the package is gone",
     "importlib.metadata.version": "the package is not installed any more",
 }
+# Backends and what to write instead.
+_GROUP = 'start the group with "neuron", above the first use of the device, and drop `init_method`'
+_COMPILE = 'use `backend="neuron"` with `dynamic=False`'
+_BACKENDS = {
+    "xla": _GROUP,
+    "xla://": _GROUP,
+    "pjrt://": _GROUP,
+    "openxla": _COMPILE,
+    "openxla_eval": _COMPILE,
+    "torchxla_trace_once": _COMPILE,
+    "neuronx": _COMPILE,
+}
+_BACKEND_KEYWORDS = frozenset({"backend", "init_method", "dist_backend", "ddp_backend"})
 _SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
 
 
@@ -44,7 +59,8 @@ def decide(site: Site, node: cst.SimpleString | cst.FormattedString | cst.Concat
     text = _text(node)
     if not text or len(text) > 20_000:
         return
-    if not (_module(site, node, text) or _variable(site, node, text)):
+    found = _module(site, node, text) or _variable(site, node, text) or _backend(site, node, text)
+    if not found:
         _command(site, node, text)
 
 
@@ -94,6 +110,22 @@ def _module(site: Site, node: cst.BaseExpression, text: str) -> bool:
     if function in ("importlib.util.find_spec", "pytest.importorskip"):
         advice = "test for the native device instead: `torch.neuron.is_available()`, or decide without a test"
     site.mark(node, name, why, advice)
+    return True
+
+
+def _backend(site: Site, node: cst.BaseExpression, text: str) -> bool:
+    """A backend of torch.distributed or torch.compile that only the legacy packages register."""
+    arg = site.parent(node)
+    call = _call_around(site, node)
+    if text not in _BACKENDS or call is None or not isinstance(arg, cst.Arg):
+        return False
+    keyword = arg.keyword.value if arg.keyword is not None else ""
+    function = (site.name_of(call.func) or last_name(call.func)).rpartition(".")[2]
+    if function not in ("init_process_group", "new_group", "compile") and keyword not in _BACKEND_KEYWORDS:
+        return False
+    if arg.keyword is None and (function == "compile" or arg is not call.args[0]):
+        return False
+    site.mark(node, text, f"`{text}` is a backend that the legacy packages register", _BACKENDS[text])
     return True
 
 
