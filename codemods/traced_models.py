@@ -18,6 +18,7 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
 from neuronmigrate.moving import move_forward
+from neuronmigrate.names import Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
@@ -111,6 +112,8 @@ class Load:
     """The values of the arguments that are consumed."""
     spreads: list[tuple[cst.Arg, cst.Assign | None]] = field(default_factory=list)
     """Spread dictionaries that were resolved, and the assignment that made each."""
+    dropped: list[cst.Name] = field(default_factory=list)
+    """Variables that were read for arguments that go."""
     todo: list[str] = field(default_factory=list)
     refused: str = ""
 
@@ -173,6 +176,7 @@ def _load(site: Site, use: Use, call: cst.Call) -> None:
     for _, assign in load.spreads:
         if assign is not None:
             group.replace_statement(assign)
+    todo += _unread(site, group, load.dropped)
     why = f"{native.rpartition('.')[2]} loads the original checkpoint onto the device, without an export"
     if cast:
         todo.append(cast)
@@ -235,6 +239,8 @@ def _argument(load: Load, name: str, arg: cst.Arg) -> None:
             f"it was built for {edits.short(arg.value)}: the native device is Trainium 2 and 3 alone"
         )
     elif name in DROPPED:
+        if isinstance(arg.value, cst.Name):
+            load.dropped.append(arg.value)
         if not edits.is_pure(arg.value) and not isinstance(arg.value, cst.Subscript):
             load.todo.append(f"`{name}={edits.short(arg.value)}` went, and what it called no longer runs")
     else:
@@ -248,9 +254,13 @@ def _spread(site: Site, load: Load, call: cst.Call, arg: cst.Arg) -> None:
         load.refused = f"what `**{edits.short(arg.value)}` holds cannot be seen from here"
         return
     for name, value in literal.items():
-        _argument(load, name, edits.keyword(name, value.deep_clone()))
+        moved = name not in DROPPED
+        _argument(load, name, edits.keyword(name, value.deep_clone() if moved else value))
     only_reader = assign is not None and isinstance(arg.value, cst.Name) and _only_reader(site, arg.value)
     load.spreads.append((arg, assign if only_reader else None))
+    if not only_reader:
+        # The dictionary stays, and goes on reading its variables.
+        load.dropped = [each for each in load.dropped if each not in literal.values()]
     if assign is not None and not only_reader and isinstance(arg.value, cst.Name):
         site.kept_names.add(arg.value.value)
 
@@ -316,6 +326,29 @@ def _only_reader(site: Site, reader: cst.Name) -> bool:
     if at_top and site.project.imported_elsewhere(site.path, binding.name):
         return False
     return list(site.names.references(binding)) == [reader]
+
+
+def _unread(site: Site, group: Group, dropped: list[cst.Name]) -> list[str]:
+    """Take away variables that only the dropped arguments read; says which are left without a reader."""
+    left = []
+    for name in dict.fromkeys(each.value for each in dropped):
+        readers = {each for each in dropped if each.value == name}
+        bindings = {binding for reader in readers for binding in site.names.bindings_at(reader)}
+        for binding in bindings:
+            assign = site.parent(binding.value) if binding.value is not None else None
+            rest = [each for each in site.names.references(binding) if each not in readers]
+            at_top = binding.scope is site.names.module_scope
+            if rest or binding.kind is not Kind.ASSIGN:
+                continue
+            simple = isinstance(assign, cst.Assign) and len(assign.targets) == 1 and not binding.path
+            elsewhere = at_top and site.project.imported_elsewhere(site.path, name)
+            if simple and not elsewhere and edits.is_literal(binding.value or cst.Name(name)):
+                assert isinstance(assign, cst.Assign)
+                group.replace_statement(assign)
+            elif not elsewhere:
+                site.kept_names.add(name)
+                left.append(f"`{name}` was only read for an argument that went")
+    return left
 
 
 def _compiled(load: Load) -> str:
