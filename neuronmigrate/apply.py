@@ -168,12 +168,14 @@ class _Applier(cst.CSTTransformer):
         # Runs of small statements that stay are lines; what replaces one is lines of its own.
         lines: list[Statement] = []
         run: list[cst.BaseSmallStatement] = []
+        noted: list[cst.EmptyLine] = []
 
         def close() -> None:
             if run:
                 run[-1] = run[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-                lines.append(updated.with_changes(body=list(run), leading_lines=[]))
+                lines.append(updated.with_changes(body=list(run), leading_lines=list(noted)))
                 run.clear()
+                noted.clear()
 
         for small, small_updated in zip(original.body, updated.body, strict=True):
             edit = self.replacing.get(small)
@@ -184,6 +186,7 @@ class _Applier(cst.CSTTransformer):
                     lines.extend(new)
             else:
                 run.append(small_updated)
+                noted.extend(self._notes(small))
         close()
         if lines:
             lines[-1] = _with_trailing(lines[-1], original.trailing_whitespace)
@@ -235,9 +238,15 @@ class _Applier(cst.CSTTransformer):
         waiting = self.comments.get(holder, []) if holder is not None else []
         for comment in list(waiting):
             inner = _innermost(edit.new, comment[1])
-            if inner is not None and inner not in edit.new:
+            if inner is None and holder is original and edit.new:
+                inner = edit.new[0]
+            if inner is not None and (holder is original or inner not in edit.new):
                 waiting.remove(comment)
                 self.comments.setdefault(inner, []).append(comment)
+
+    def _notes(self, small: cst.CSTNode) -> list[cst.EmptyLine]:
+        """The comments about a small statement that gets a line of its own."""
+        return [cst.EmptyLine(comment=cst.Comment(line)) for line, _ in self.comments.get(small, ())]
 
     def _unindented(self, edit: edits.Unindent) -> list[Statement]:
         self.active.add(edit.old)
@@ -272,7 +281,7 @@ class _Applier(cst.CSTTransformer):
             core[0] = _without_lines(core[0], gone)
         lines = self.comments.get(original, ())
         if core and lines:
-            added = [cst.EmptyLine(comment=cst.Comment(line)) for line, _ in lines]
+            added = self._notes(original)
             core[0] = _with_leading(core[0], added, front=False)
         before = [self._inserted(statement) for statement in self.before.get(original, ())]
         after = [self._inserted(statement) for statement in self.after.get(original, ())]
@@ -326,11 +335,8 @@ class _Applier(cst.CSTTransformer):
             if isinstance(edit, edits.ReplaceStatement) and self._goes(small):
                 new = self._new_statements(edit, small)
             else:
-                new = [
-                    cst.SimpleStatementLine(
-                        body=[small_updated.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)]
-                    )
-                ]
+                alone = small_updated.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+                new = [cst.SimpleStatementLine(body=[alone], leading_lines=self._notes(small))]
             blocks.extend(new)
         if all(isinstance(block, cst.SimpleStatementLine) for block in blocks):
             for block in blocks:

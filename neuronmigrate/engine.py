@@ -366,7 +366,7 @@ class _File:
         plan += idle
         gone: set[cst.CSTNode] = {edit.old for edit in idle if isinstance(edit, edits.ReplaceStatement)}
         answers += self._alias_answers(gone)
-        comments, uncomment = self._comments(answers)
+        comments, uncomment = self._comments(answers, plan)
         if not (plan or comments or uncomment or self.site.released):
             return _Built(self.raw, answers)
         tree = self._apply(plan, comments, uncomment)
@@ -495,37 +495,72 @@ class _File:
         return answers
 
     def _comments(
-        self, answers: Iterable[Answer]
+        self, answers: Iterable[Answer], plan: Sequence[Edit]
     ) -> tuple[dict[cst.CSTNode, list[Comment]], dict[cst.CSTNode, list[str]]]:
         """The comments to put above statements and those to take away."""
-        marks: dict[Statement, list[tuple[str, str, str]]] = {}
-        reviews: dict[Statement, list[tuple[str, str, str]]] = {}
-        answered: dict[Statement, set[str]] = {}
-        about: dict[Statement, cst.CSTNode] = {}
+        marks: dict[cst.CSTNode, list[tuple[str, str, str]]] = {}
+        reviews: dict[cst.CSTNode, list[tuple[str, str, str]]] = {}
+        answered: dict[cst.CSTNode, set[str]] = {}
+        about: dict[cst.CSTNode, cst.CSTNode] = {}
+        apart = self._apart(plan)
         for answer in answers:
-            statement = self.site.statement(answer.node)
-            answered.setdefault(statement, set()).add(answer.codemod)
+            place = self._line_of(answer.node, apart)
+            answered.setdefault(place, set()).add(answer.codemod)
             if answer.state is State.MARKED and answer.comment:
-                marks.setdefault(statement, []).append((answer.codemod, answer.why, answer.todo))
-                about.setdefault(statement, answer.node)
+                marks.setdefault(place, []).append((answer.codemod, answer.why, answer.todo))
+                about.setdefault(place, answer.node)
             elif answer.state is State.REVIEW and self.settings.comment_reviews:
-                reviews.setdefault(statement, []).append((answer.codemod, "", answer.todo))
-                about.setdefault(statement, answer.node)
+                reviews.setdefault(place, []).append((answer.codemod, "", answer.todo))
+                about.setdefault(place, answer.node)
         comments: dict[cst.CSTNode, list[Comment]] = {}
         uncomment: dict[cst.CSTNode, list[str]] = {}
-        for statement, parts in reviews.items():
-            comments.setdefault(statement, []).append((directives.todo(parts, "REVIEW"), about[statement]))
-        for statement in dict.fromkeys([*marks, *answered]):
-            wanted = directives.todo(marks[statement]) if statement in marks else ""
+        for place, parts in reviews.items():
+            comments.setdefault(place, []).append((directives.todo(parts, "REVIEW"), about[place]))
+        for place in dict.fromkeys([*marks, *answered]):
+            wanted = directives.todo(marks[place]) if place in marks else ""
             names = set(directives.mark(wanted).names) if wanted else set()  # type: ignore[union-attr]
+            statement = self.site.statement(place)
             standing = self._standing(statement)
             same = next((line for line, mark in standing if set(mark.names) == names and names), "")
+            if place is not statement:
+                same = ""
             for line, mark in standing:
-                if line != same and (names or answered[statement] & set(mark.names)):
+                if line != same and (names or answered[place] & set(mark.names)):
                     uncomment.setdefault(statement, []).append(line)
             if wanted and not same:
-                comments.setdefault(statement, []).append((wanted, about[statement]))
+                comments.setdefault(place, []).append((wanted, about[place]))
         return comments, uncomment
+
+    def _apart(self, plan: Sequence[Edit]) -> dict[cst.CSTNode, cst.CSTNode]:
+        """For small statements whose line comes apart: the first of those that share a line afterwards."""
+        going = {edit.old: edit for edit in plan if isinstance(edit, edits.ReplaceStatement)}
+        apart: dict[cst.CSTNode, cst.CSTNode] = {}
+        for old in going:
+            line = self.names.parent(old)
+            if not isinstance(line, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
+                continue
+            new = [each for small in line.body if small in going for each in going[small].new]
+            is_line = isinstance(line, cst.SimpleStatementLine)
+            if not new or (not is_line and all(isinstance(each, cst.SimpleStatementLine) for each in new)):
+                continue
+            first: cst.CSTNode | None = None
+            for small in line.body:
+                if small in going or not is_line:
+                    apart[small] = small
+                    first = first if small in going and not going[small].new else None
+                else:
+                    first = apart[small] = first or small
+        return apart
+
+    def _line_of(self, node: cst.CSTNode, apart: dict[cst.CSTNode, cst.CSTNode]) -> cst.CSTNode:
+        """What a comment about a node stands above: a statement, or a small one that gets its own line."""
+        if apart:
+            for around in (node, *self.names.ancestors(node)):
+                if around in apart:
+                    return apart[around]
+                if isinstance(around, Statement):
+                    break
+        return self.site.statement(node)
 
     def _standing(self, statement: Statement) -> list[tuple[str, directives.Mark]]:
         """Marks of an earlier run above a statement."""
