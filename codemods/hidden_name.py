@@ -47,6 +47,9 @@ _BACKENDS = {
     "neuronx": _COMPILE,
 }
 _BACKEND_KEYWORDS = frozenset({"backend", "init_method", "dist_backend", "ddp_backend"})
+_OWN_VARIABLE = re.compile(
+    r"NEURON|XLA|PJRT|XRT|NXD|OPTIMUM|TRAINIUM|TPU|CUSTOM_CACHE_REPO|^NKI_|^FRAMEWORKS?_"
+)
 _SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
 
 
@@ -149,8 +152,8 @@ def _is_key_of_modules(site: Site, node: cst.BaseExpression) -> bool:
 
 def _variable(site: Site, node: cst.BaseExpression, text: str) -> bool:
     name = text.partition("=")[0]
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
-        return False
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]+", name) or not _OWN_VARIABLE.search(name):
+        return False  # many programs read MAX_BATCH_SIZE or HF_MODEL_ID
     entry = catalogue.env(name)
     if entry is None or entry.action == "keep":
         return False

@@ -8,6 +8,7 @@ data, so that workers can be given them. Nothing of the project is imported or e
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from neuronmigrate.facts import ModuleFacts, Outside, ProjectFacts
+    from neuronmigrate.names import Names
 
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _OPTIMUM = re.compile(rb"\boptimum\.(?:exporters\.)?neuron\b")
@@ -60,6 +62,11 @@ class Project:
         """Whether a file without a marker still has to be looked at."""
         return path in self.joined
 
+    def told(self, facts: Mapping[str, ModuleFacts]) -> Project:
+        """The project with what these files say."""
+        modules = tuple((self.roots[name], each) for name, each in facts.items())
+        return dataclasses.replace(self, modules=modules)
+
     def legacy_of(self, path: str) -> LegacyVersion:
         """The release of optimum-neuron that a file was written for."""
         return versions.legacy_version(versions.near(self.requirements, path), self.given)
@@ -80,10 +87,14 @@ class Project:
 
     def leads_to_legacy(self, target: str, path: str) -> bool:
         """Whether a name imported from another module of the project may stand for a legacy one."""
+        return target in self.leading(path)
+
+    def leading(self, path: str) -> frozenset[str]:
+        """The names of the project behind which something legacy may stand, as seen from a file."""
         root = self.roots.get(path, "")
         if root not in self._leading:
             self._leading[root] = _leading(self.facts_of(path))
-        return target in self._leading[root]
+        return self._leading[root]
 
     def imported_elsewhere(self, path: str, name: str) -> bool:
         """Whether another module of the project reads a name of this one."""
@@ -215,50 +226,119 @@ def _dotted(path: PurePosixPath, folder: PurePosixPath) -> str:
 # Facts.
 
 
+@dataclass(frozen=True)
+class _Imports:
+    """Which file imports from which."""
+
+    asked: Mapping[str, set[str]]
+    """The modules, and the names of modules, that a file asks for."""
+    homes: Mapping[str, set[str]]
+    """The files of the project that a file imports from."""
+    importers: Mapping[str, set[str]]
+
+    @classmethod
+    def of(cls, project: Project, sources: Mapping[str, bytes]) -> _Imports:
+        asked = {name: _asked(raw, project.names[name], name) for name, raw in sources.items()}
+        near = {(project.roots[name], project.names[name]): name for name in sources}
+        anywhere: dict[str, list[str]] = {}
+        for name in sources:
+            anywhere.setdefault(project.names[name], []).append(name)
+        homes: dict[str, set[str]] = {}
+        importers: dict[str, set[str]] = {}
+        for name, modules in asked.items():
+            for module in modules:
+                far = anywhere.get(module, ())
+                home = near.get((project.roots[name], module)) or (far[0] if len(far) == 1 else name)
+                if home != name:
+                    homes.setdefault(name, set()).add(home)
+                    importers.setdefault(home, set()).add(name)
+        return cls(asked, homes, importers)
+
+
 def _facts(
     project: Project, sources: Mapping[str, bytes], marked: set[str]
 ) -> tuple[frozenset[str], tuple[tuple[str, ModuleFacts], ...]]:
-    """The files that concern us and what each module says, until nothing is added."""
-    joined = set(marked)
+    """The files that concern us and what each module says, until nothing is added.
+
+    It begins with the files that import a legacy package. Those join that import a legacy thing from one
+    that is in, and those to which one passes a legacy value.
+    """
+    from neuronmigrate import catalogue
+
+    imports = _Imports.of(project, sources)
+    seeds = {name for name in marked if any(map(catalogue.touches_legacy, imports.asked[name]))}
+    concerned = {name for name in seeds if name in imports.importers or name in imports.homes}
+    if not concerned:
+        return frozenset(marked), ()
     while True:
-        telling = {
-            project.names[name].rpartition(".")[2].encode("utf-8", "surrogateescape") for name in joined
-        }
-        more = {
-            name
-            for name, raw in sources.items()
-            if name not in joined and telling and _imports_any(raw, telling)
-        }
-        if not more:
-            break
-        joined |= more
-    if len(joined) < 2:
-        # One file alone has nobody to tell.
-        return frozenset(joined), ()
-    return _settled(project, {name: sources[name] for name in sorted(joined)}, marked)
+        whole = _settled(project, {name: sources[name] for name in sorted(concerned)})
+        told = project.told(whole)
+        more = _importers_of_legacy(told, whole, imports) | _given_legacy(told, whole, imports)
+        if more <= concerned:
+            return frozenset(marked | concerned), told.modules
+        concerned |= more
 
 
-def _imports_any(raw: bytes, modules: set[bytes]) -> bool:
+def _importers_of_legacy(project: Project, told: Mapping[str, ModuleFacts], imports: _Imports) -> set[str]:
+    """The files that import a legacy thing, or the whole module that has it, from one of these."""
+    found = set()
+    for name, facts in told.items():
+        telling = {each for each in project.leading(name) if each.startswith(facts.module + ".")}
+        if telling:
+            ways = telling | {facts.module, f"{facts.module}.*"}
+            whole = {facts.module, f"{facts.module}.*"}
+            for importer in imports.importers.get(name, ()):
+                asked = imports.asked[importer]
+                by_name = any(each.startswith(facts.module + ".") for each in asked)
+                if asked & telling or (asked & ways and not by_name) or f"{facts.module}.*" in asked & whole:
+                    found.add(importer)
+    return found
+
+
+def _given_legacy(project: Project, told: Mapping[str, ModuleFacts], imports: _Imports) -> set[str]:
+    """The files that define a function to which one of these passes a legacy value."""
+    found = set()
+    for name, facts in told.items():
+        for call in facts.calls:
+            if any(_is_legacy(value) for _, value in call.args):
+                found |= {
+                    home
+                    for home in imports.homes.get(name, ())
+                    if call.callee.startswith(project.names[home] + ".")
+                }
+    return found
+
+
+def _asked(raw: bytes, module: str, name: str) -> set[str]:
+    """The absolute modules that a file may import, `from a import b` as `a` and as `a.b`."""
+    package = module if name.endswith("__init__.py") else module.rpartition(".")[0]
+    found: set[str] = set()
     for match in _IMPORTS.finditer(raw):
-        line = raw[match.start() : raw.find(b"\n", match.end()) % (len(raw) + 1)]
-        words = set(re.findall(rb"\w+", line))
-        if words & modules:
-            return True
-    return False
+        if match[1] is None:
+            found |= {part.split()[0].decode() for part in match[2].split(b",") if part.split()}
+            continue
+        source = match[1].decode()
+        dots = len(source) - len(source.lstrip("."))
+        if dots:
+            base = package.split(".")[: len(package.split(".")) - dots + 1]
+            source = ".".join([*base, *filter(None, [source[dots:]])])
+        found.add(source)
+        rest = raw[match.end() :]
+        end = rest.find(b")") if rest.lstrip(b" \t")[:1] == b"(" else rest.find(b"\n")
+        names = re.findall(rb"[\w*]+", rest[: end if end >= 0 else len(rest)])
+        found |= {f"{source}.{each.decode('utf-8', 'replace')}" for each in names}
+    return found
 
 
-def _settled(
-    project: Project, sources: Mapping[str, bytes], marked: set[str]
-) -> tuple[frozenset[str], tuple[tuple[str, ModuleFacts], ...]]:
+def _settled(project: Project, sources: Mapping[str, bytes]) -> dict[str, ModuleFacts]:
+    """What each module says, once it has heard what the others say."""
     from neuronmigrate.flow import Flow, module_facts
     from neuronmigrate.names import Names
 
     trees = {name: tree for name, raw in sources.items() if (tree := _parsed(raw)) is not None}
     told: dict[str, ModuleFacts] = {}
     for _ in range(_ROUNDS):
-        known = dataclasses.replace(
-            project, modules=tuple((project.roots[each], told[each]) for each in told)
-        )
+        known = project.told(told)
         before = dict(told)
         for name, tree in trees.items():
             facts = known.facts_of(name)
@@ -271,14 +351,14 @@ def _settled(
                     is_package=name.endswith("__init__.py"),
                     exports=facts.exports,
                 )
-                told[name] = module_facts(names, Flow(names, facts), place=_placer(name, tree))
-            except RecursionError:
-                continue
+                told[name] = module_facts(names, Flow(names, facts), place=_placer(name, names))
+            except Exception:
+                # It says nothing then; whoever rewrites the file meets the fault again and reports it.
+                if os.environ.get("NEURONMIGRATE_DEBUG"):
+                    raise
         if told == before:
             break
-    whole = tuple((project.roots[name], facts) for name, facts in told.items())
-    reached = _reached(dataclasses.replace(project, modules=whole), told, marked)
-    return reached, whole
+    return told
 
 
 def _hears(own: ModuleFacts, facts: ProjectFacts) -> bool:
@@ -286,24 +366,6 @@ def _hears(own: ModuleFacts, facts: ProjectFacts) -> bool:
     return any(facts.knows(name) for name in own.reads) or any(
         call.callee.startswith(own.module + ".") for other in facts.modules.values() for call in other.calls
     )
-
-
-def _reached(project: Project, told: Mapping[str, ModuleFacts], marked: set[str]) -> frozenset[str]:
-    """The files with a marker, and those to which a legacy name or value reaches."""
-    reached = set(marked)
-    for name, facts in told.items():
-        if name in marked:
-            continue
-        seen = project.facts_of(name)
-        reads = any(project.leads_to_legacy(each, name) for each in facts.reads)
-        gets = any(
-            call.callee.startswith(facts.module + ".") and any(_is_legacy(value) for _, value in call.args)
-            for other in seen.modules.values()
-            for call in other.calls
-        )
-        if reads or gets:
-            reached.add(name)
-    return frozenset(reached)
 
 
 def _leading(facts: ProjectFacts) -> frozenset[str]:
@@ -351,15 +413,21 @@ def _parsed(raw: bytes) -> cst.Module | None:
         return None
 
 
-def _placer(name: str, tree: cst.Module) -> Callable[[cst.CSTNode], str]:
-    """Says where a node stands, as `path:line`; lines are worked out when the first is asked for."""
+def _placer(name: str, names: Names) -> Callable[[cst.CSTNode], str]:
+    """Says where a node stands: with its line if a legacy name is called there, else by its file alone."""
+    import libcst as cst
+
+    from neuronmigrate import catalogue
     from neuronmigrate.positions import Positions
 
     known: list[Positions] = []
 
     def place(node: cst.CSTNode) -> str:
+        called = names.names_of(node.func).names if isinstance(node, cst.Call) else ()
+        if not any(map(catalogue.is_legacy, called)):
+            return name
         if not known:
-            known.append(Positions(tree))
+            known.append(Positions(names.module))
         return f"{name}:{known[0].span(node).line}"
 
     return place
