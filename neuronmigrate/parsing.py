@@ -27,4 +27,8 @@ def parse(raw: bytes) -> cst.Module:
             raise RecursionError("nested too deeply") from error
     except ValueError:
         pass  # a NUL, which LibCST refuses as well
-    return cst.parse_module(raw)
+    module = cst.parse_module(raw)
+    if raw.endswith(b"\r") and not module.has_trailing_newline and module.body:
+        # LibCST does not take a lone carriage return at the end for a newline.
+        module = module.with_changes(has_trailing_newline=True)
+    return module
