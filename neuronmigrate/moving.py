@@ -97,7 +97,7 @@ def _no_grad_place(site: Site, node: cst.CSTNode) -> cst.BaseSmallStatement | No
             break
         elif isinstance(around, cst.Lambda) and small is None:
             return _NOWHERE
-    if small is None or isinstance(site.suite(small), cst.SimpleStatementSuite):
+    if small is None:
         return _NOWHERE
     return small
 
