@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from neuronmigrate import versions
-from neuronmigrate.config import Settings
+from neuronmigrate.config import Settings, UserError
 from neuronmigrate.markers import has_marker
 from neuronmigrate.versions import LegacyVersion
 
@@ -37,7 +37,8 @@ _ROUNDS = 4
 class Project:
     """The facts of one project. Paths are posix paths relative to its root."""
 
-    notices: tuple[str, ...] = ()
+    optimum: frozenset[str] = frozenset()
+    """Files that use Optimum Neuron."""
     requirements: tuple[versions.Requirement, ...] = ()
     """What its files ask for."""
     given: str = ""
@@ -57,6 +58,11 @@ class Project:
     def empty(cls) -> Project:
         """A project of which nothing is known."""
         return cls()
+
+    def notices(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The legacy release that each of these files is taken to be written for, said once."""
+        told = [self.legacy_of(path).notice for path in paths if path in self.optimum]
+        return tuple(dict.fromkeys(told))
 
     def concerns(self, path: str) -> bool:
         """Whether a file without a marker still has to be looked at."""
@@ -131,8 +137,12 @@ class Project:
 def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     """Read the whole project. A file that cannot be read says nothing; whoever rewrites it reports it.
 
-    Raises ValueError when `settings.from_version` is not a release.
+    Raises UserError when `settings.from_version` is not a release.
     """
+    try:
+        versions.legacy_version((), settings.from_version)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     found: list[versions.Requirement] = []
     sources: dict[str, bytes] = {}
     for path in [*paths, *_requirement_files(root, paths)]:
@@ -147,11 +157,10 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     marked = {name for name, raw in sources.items() if has_marker(raw)}
     chip = versions.chip_of_project(versions.chip_of(sources[name], name) for name in sorted(marked))
     names, roots = _module_names(sources)
-    project = Project((), tuple(found), settings.from_version, chip, names, roots)
+    optimum = frozenset(name for name in marked if _OPTIMUM.search(sources[name]))
+    project = Project(optimum, tuple(found), settings.from_version, chip, names, roots)
     joined, modules = _facts(project, sources, marked)
-    releases = [project.legacy_of(name) for name in sorted(marked) if _OPTIMUM.search(sources[name])]
-    notices = tuple(dict.fromkeys(release.notice for release in releases))
-    return dataclasses.replace(project, notices=notices, joined=joined - marked, modules=modules)
+    return dataclasses.replace(project, joined=joined - marked, modules=modules)
 
 
 def _requirement_files(root: Path, paths: Sequence[Path]) -> list[Path]:

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ LISTED = 20
 class Facts(Protocol):
     """What this module needs to know of a project; it is pickled for the workers."""
 
-    @property
-    def notices(self) -> tuple[str, ...]: ...
+    def notices(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Facts about the project that hold for these files, as sentences."""
 
     def concerns(self, path: str) -> bool:
         """Whether a file without a marker still has to be looked at."""
@@ -101,12 +101,12 @@ def run(
         whole = files.discover([tree.root], settings, root=tree.root)
     if work or _any_marker(whole, tree, parts):
         facts = parts.collect(tree.root, [source.path for source in whole.sources], settings)
-        notices += facts.notices
         for source in tree.sources:
             if source not in work and facts.concerns(source.name):
                 raw = _read(source, results)
                 if raw is not None:
                     work[source] = raw
+        notices += facts.notices(source.name for source in work)
         results += _decide(work, facts, settings, parts, jobs, progress)
     results.sort(key=lambda result: result.path.split("/"))
     return Report(tuple(results), len(tree.sources), tuple(dict.fromkeys(notices)))
@@ -118,7 +118,7 @@ def run_bytes(raw: bytes, settings: Settings, parts: Engine[FactsT]) -> Report:
         return Report((Result("-", raw),), 1)
     facts = parts.collect(Path.cwd(), [], settings)
     result = parts.migrate("-", raw, facts, settings)
-    return Report((dataclasses.replace(result, before=raw),), 1, facts.notices)
+    return Report((dataclasses.replace(result, before=raw),), 1, facts.notices(["-"]))
 
 
 def _any_marker(whole: Tree, tree: Tree, parts: Engine[FactsT]) -> bool:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +84,11 @@ def python(code: str, *arguments: str, cwd: Path | None = None) -> subprocess.Co
 class FewFacts:
     """The facts of a project that has next to none."""
 
-    notices: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
     joined: frozenset[str] = frozenset()
+
+    def notices(self, paths: Iterable[str]) -> tuple[str, ...]:
+        return self.told
 
     def concerns(self, path: str) -> bool:
         return path in self.joined
