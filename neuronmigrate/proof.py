@@ -276,6 +276,9 @@ def untouched(
     inserted: Sequence[int] | None = None,
 ) -> list[str]:
     """Lines outside of the edited statements are the same bytes, in the same order."""
+    # The byte order mark is not of the first line, above which something may have come to stand.
+    if before.startswith(codecs.BOM_UTF8) and after.startswith(codecs.BOM_UTF8):
+        before, after = before[len(codecs.BOM_UTF8) :], after[len(codecs.BOM_UTF8) :]
     lines = _LINE.findall(before)
     free: set[int] = set()
     for first, last in edited:
