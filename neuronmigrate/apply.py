@@ -314,6 +314,7 @@ class _Applier(cst.CSTTransformer):
             and line.comment.value not in ours
             and not _ABOUT_LAZY_TENSORS.search(line.comment.value)
         ]
+        kept += self._notes(original)
         is_first = getattr(block, "body", ())[:1] == (original,)
         if leading and leading[0].comment is None and not is_first:
             return [leading[0], *kept]

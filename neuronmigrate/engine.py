@@ -562,8 +562,10 @@ class _File:
                     break
         return self.site.statement(node)
 
-    def _standing(self, statement: Statement) -> list[tuple[str, directives.Mark]]:
-        """Marks of an earlier run above a statement."""
+    def _standing(
+        self, statement: Statement, kinds: Sequence[str] = ("TODO",)
+    ) -> list[tuple[str, directives.Mark]]:
+        """Comments of an earlier run above a statement."""
         lines = list(getattr(statement, "leading_lines", ()))
         if self.module.body and statement is self.module.body[0]:
             lines = [*self.module.header, *lines]
@@ -571,7 +573,7 @@ class _File:
         for line in lines:
             if line.comment is not None:
                 mark = directives.mark(line.comment.value)
-                if mark is not None and mark.kind == "TODO":
+                if mark is not None and mark.kind in kinds:
                     found.append((line.comment.value, mark))
         return found
 
@@ -684,14 +686,29 @@ class _File:
         return sorted(findings, key=lambda finding: (finding.place, finding.codemod))
 
     def _directive_findings(self, built: _Built) -> list[Finding]:
+        """What is to be said about the comments that people and earlier runs left."""
         findings = []
         for ignore in self.ignores:
             for name in ignore.unused:
                 what = "this ignore comment" if name == "*" else f"the ignore of `{name}`"
                 place = Place(self.path, self.restorer.original_line(ignore.line))
-                findings.append(
-                    Finding("ignore", State.NOTE, place, "neuronmigrate: ignore", f"{what} silences nothing")
-                )
+                why = f"{what} silences nothing"
+                findings.append(Finding("ignore", State.NOTE, place, "neuronmigrate: ignore", why))
+        if "(neuronmigrate):" not in self.positions.code:
+            return findings
+        answered: dict[cst.CSTNode, set[str]] = {}
+        for answer in built.answers:
+            answered.setdefault(self.site.statement(answer.node), set()).add(answer.codemod)
+        for statement in [node for node in self.positions if isinstance(node, Statement)]:
+            for text, mark in self._standing(statement, ("TODO", "REVIEW")):
+                names = ", ".join(mark.names)
+                if mark.kind == "REVIEW":
+                    place, why = self._place(statement), f"a review comment stands above it: {mark.text}"
+                    todo = "delete the comment once it is looked at"
+                    findings.append(Finding(names, State.REVIEW, place, text, why, todo))
+                elif not answered.get(statement, set()) & set(mark.names):
+                    why = "the comment above it marks nothing that is found now: delete it if it is done"
+                    findings.append(Finding("mark", State.NOTE, self._place(statement), f"[{names}]", why))
         return findings
 
     def _place(self, node: cst.CSTNode) -> Place:

@@ -97,6 +97,9 @@ class Positions:
         ]
         return sorted(found, key=self._ranges.__getitem__)
 
+    def __iter__(self) -> Iterator[cst.CSTNode]:
+        return iter(self._ranges)
+
     def __contains__(self, node: cst.CSTNode) -> bool:
         return node in self._ranges
 
