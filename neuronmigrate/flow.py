@@ -14,7 +14,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import libcst as cst
 
@@ -22,6 +21,7 @@ from neuronmigrate.facts import CallFacts, ClassFacts, Facts, ModuleFacts, Outsi
 from neuronmigrate.names import EACH, STAR, AttributeStore, Binding, Kind, Path, dotted_name
 from neuronmigrate.origins import (
     ADDERS,
+    FIXTURES,
     KEEPS_ORDER,
     MANAGERS,
     MAX_PATH,
@@ -37,6 +37,7 @@ from neuronmigrate.origins import (
     function_name,
     is_decorated,
     literal_key,
+    may_be,
     short,
     subscript_key,
 )
@@ -116,16 +117,6 @@ class Flow(Backward):
         except RecursionError:
             return Uses((), ((value, "it nests too deep to be followed"),))
 
-    @cached_property
-    def stores_by_value(self) -> dict[int, list[Binding | AttributeStore]]:
-        """What takes its value from an expression, by the expression's identity."""
-        found: dict[int, list[Binding | AttributeStore]] = {}
-        stores: list[Binding | AttributeStore] = [*self.names.bindings, *self.names.stores]
-        for each in stores:
-            if each.value is not None:
-                found.setdefault(id(each.value), []).append(each)
-        return found
-
 
 class _Forward:
     """One search for the places a value goes to."""
@@ -142,7 +133,7 @@ class _Forward:
         self.push(value, ())
         while self.todo:
             node, path = self.todo.pop()
-            self.flow._depth = self.flow._steps = 0
+            self.flow.begin()
             self.follow(node, path)
         order = self.names.order_of
         uses = sorted(self.uses.values(), key=lambda each: order(each.node))
@@ -283,20 +274,35 @@ class _Forward:
             key = subscript_key(holder)
             path = (EACH if key is None else key, *path)
             holder = holder.value
+        stores: Sequence[Binding | AttributeStore] = ()
         if isinstance(holder, cst.Name):
-            bindings = self.names.bindings_at(holder)
-            for binding in bindings:
+            stores = self.names.bindings_at(holder)
+            for binding in self.names.bindings_at(holder):
                 self.readers(binding, path)
-            if bindings and all(each.kind is not Kind.PARAMETER for each in bindings):
-                return
         elif isinstance(holder, cst.Attribute):
             owner = self.owner(holder.value)
             if owner is not None:
+                stores = self.names.class_attribute(owner, holder.attr.value, subclasses=True)
                 for load in self.flow.attribute_loads(owner, holder.attr.value):
                     self.push(load, path)
-                return
+        # A container that was made elsewhere is read under other names as well.
+        if stores and all(self.fresh(each.value, each.path) for each in stores):
+            return
         self.use(node, UseKind.STORED, path[1:])
         self.lose(node, "put into a container that is not of this function")
+
+    def fresh(self, value: cst.BaseExpression | None, path: Path) -> bool:
+        """Whether an expression makes a container that nothing else holds yet."""
+        for step in path:
+            if not isinstance(value, cst.Tuple) or not isinstance(step, int):
+                return False
+            if any(isinstance(each, cst.StarredElement) for each in value.elements):
+                return False
+            value = value.elements[step].value if -len(value.elements) <= step < len(value.elements) else None
+        if isinstance(value, cst.Call):
+            name = self.names.name_of(value.func) or ""
+            return name.startswith(("builtins.", "collections."))
+        return isinstance(value, (cst.List, cst.ListComp, cst.BaseDict, cst.BaseSet))
 
     def owner(self, base: cst.BaseExpression) -> cst.ClassDef | None:
         """The class of this module that an object is an instance of, or is."""
@@ -325,7 +331,7 @@ class _Forward:
             self.push(site.call, path)
         known = bool(sites)
         if isinstance(function, cst.FunctionDef):
-            known = self.special(node, function, path) or known
+            known = self.special(function, path) or known
         who = f"`{function_name(function)}`"
         escape = flow.escapes(function)
         if escape:
@@ -333,8 +339,13 @@ class _Forward:
         elif not known and not self.read_elsewhere(function):
             self.lose(node, f"returned by {who}, whose callers are not known")
 
-    def special(self, node: cst.BaseExpression, function: cst.FunctionDef, path: Path) -> bool:
-        """Functions that run without being called by name: properties, `__enter__`."""
+    def special(self, function: cst.FunctionDef, path: Path) -> bool:
+        """Functions that run without being called by name: properties, `__enter__`, those of frameworks."""
+        takers = list(self.flow.takers(function))
+        for each in takers:
+            self.readers(each, path)
+        if takers:
+            return True
         owner = self.names.scope(function).node
         if not isinstance(owner, cst.ClassDef):
             return False
@@ -366,6 +377,9 @@ class _Forward:
         function = self.names.function_of(parent)
         self.use(node, UseKind.RETURNED, path)
         definition = function.node if function is not None else None
+        fixture = isinstance(definition, cst.FunctionDef) and is_decorated(definition, FIXTURES)
+        if fixture and isinstance(definition, cst.FunctionDef) and self.special(definition, path):
+            return
         if isinstance(definition, cst.FunctionDef) and is_decorated(definition, MANAGERS):
             sites = self.flow.call_sites(definition)
             for site in sites:
@@ -399,7 +413,7 @@ class _Forward:
             return
         if method in ("get", "pop", "setdefault"):
             key = literal_key(called.args[0].value) if called.args else -1
-            if key is None or _may_be(key, path[0]):
+            if key is None or may_be(key, path[0]):
                 self.push(called, path[1:])
         elif method == "copy":
             self.push(called, path)
@@ -418,7 +432,7 @@ class _Forward:
             self.push(parent, (EACH, *path[1:]))
             return
         key = subscript_key(parent)
-        if key is None or _may_be(key, path[0]):
+        if key is None or may_be(key, path[0]):
             self.push(parent, path[1:])
 
     def element(self, node: cst.BaseExpression, parent: cst.Element | cst.StarredElement, path: Path) -> None:
@@ -468,10 +482,10 @@ class _Forward:
         if name == "builtins.dict" and arg.keyword is not None:
             self.push(call, (arg.keyword.value, *path))
             return
-        if isinstance(call.func, cst.Attribute) and index == ADDERS.get(call.func.attr.value):
-            holder = call.func.value
-            if not resolved.names and self.flow.is_container(holder):
-                self.contain(node, holder, (EACH, *path))
+        if isinstance(call.func, cst.Attribute) and not resolved.names and not arg.star:
+            inner = _put(call.func.attr.value, call, index, path)
+            if inner is not None and self.flow.is_container(call.func.value):
+                self.contain(node, call.func.value, inner)
                 return
         if name == "functools.partial" and index > 0:
             # Where the partial is called, the search for call sites has found it.
@@ -512,57 +526,56 @@ class _Forward:
         elif name == "builtins.next" and index == 0:
             self.push(call, rest)
         else:
-            return name in ("builtins.len", "builtins.print", "builtins.bool", "builtins.isinstance")
+            return name in _LOOKERS
         return True
 
     def passed(self, site: CallSite, arg: cst.Arg, path: Path) -> None:
         """Follow a value into the parameters of a function of this module."""
-        function = site.target
-        params = function.params
-        plain = [*params.posonly_params, *params.params]
-        given = [*(site.partial.args[1:] if site.partial is not None else ()), *site.call.args]
-        before = [each for each in given[: given.index(arg)] if each.keyword is None and each.star != "**"]
-        at = site.bound + len(before)
-        if arg.star == "*":
-            if not path:
-                self.use(arg.value, UseKind.ITERATED)
-            elif isinstance(path[0], int) and path[0] >= 0:
-                self.positional(site, plain, at + path[0], path[1:])
-            else:
-                self.lose(arg.value, f"passed by `*` to `{function_name(function)}`")
-        elif arg.star == "**":
-            if not path:
-                self.use(arg.value, UseKind.ITERATED)
-            elif path[0] == EACH:
-                self.lose(arg.value, f"passed by `**` to `{function_name(function)}`")
-            else:
-                self.keyword(site, str(path[0]), path[1:])
-        elif arg.keyword is not None:
-            self.keyword(site, arg.keyword.value, path)
-        elif any(each.star for each in before):
-            self.lose(arg.value, f"passed to `{function_name(function)}` after a `*`")
-        else:
-            self.positional(site, plain, at, path)
-
-    def positional(self, site: CallSite, plain: Sequence[cst.Param], at: int, path: Path) -> None:
-        star = site.target.params.star_arg
-        if at < len(plain):
-            self.parameter(plain[at], path)
-        elif isinstance(star, cst.Param):
-            self.parameter(star, (at - len(plain), *path))
-
-    def keyword(self, site: CallSite, name: str, path: Path) -> None:
-        params = site.target.params
-        for each in (*params.params, *params.kwonly_params):
-            if each.name.value == name:
-                self.parameter(each, path)
+        name = function_name(site.target)
+        receiver: tuple[cst.Param, Path] | None = None
+        if arg.star and not path:
+            self.use(arg.value, UseKind.ITERATED)
+        elif arg.star == "*":
+            at = site.position(arg)
+            if at < 0 or not isinstance(path[0], int) or path[0] < 0:
+                self.lose(arg.value, f"passed by `*` to `{name}`")
                 return
-        if params.star_kwarg is not None:
-            self.parameter(params.star_kwarg, (name, *path))
+            receiver, path = site.by_position(at + path[0]), path[1:]
+        elif arg.star == "**":
+            if path[0] == EACH:
+                self.lose(arg.value, f"passed by `**` to `{name}`")
+                return
+            receiver, path = site.by_keyword(str(path[0])), path[1:]
+        elif arg.keyword is None and site.position(arg) < 0:
+            self.lose(arg.value, f"passed to `{name}` after a `*`")
+        else:
+            receiver = site.receiver(arg)
+        if receiver is not None:
+            param, inner = receiver
+            for binding in self.names.bound_by(param.name):
+                self.readers(binding, (*inner, *path))
 
-    def parameter(self, param: cst.Param, path: Path) -> None:
-        for binding in self.names.bound_by(param.name):
-            self.readers(binding, path)
+
+# Builtins that look at a container and give nothing of it back.
+_LOOKERS = frozenset(
+    f"builtins.{name}"
+    for name in ("all", "any", "bool", "hasattr", "id", "isinstance", "len", "print", "repr", "str", "type")
+)
+
+
+def _put(method: str, call: cst.Call, index: int, path: Path) -> Path | None:
+    """Where in a container a method puts its argument; None if it does not."""
+    arg = call.args[index]
+    if index == ADDERS.get(method):
+        return (EACH, *path)
+    if method == "extend" and path:
+        return (EACH, *path[1:])
+    if method == "update":
+        return (arg.keyword.value, *path) if arg.keyword is not None else path or None
+    if method == "setdefault" and index == 1:
+        key = literal_key(call.args[0].value)
+        return (EACH if key is None else key, *path)
+    return None
 
 
 def _unpacked(taken: Path, path: Path) -> Path | None:
@@ -572,14 +585,6 @@ def _unpacked(taken: Path, path: Path) -> Path | None:
             return None
         if step == STAR:
             return (EACH, *path[number + 1 :])
-        if not _may_be(step, path[number]):
+        if not may_be(step, path[number]):
             return None
     return path[len(taken) :]
-
-
-def _may_be(one: int | str, other: int | str) -> bool:
-    """Whether two steps may lead to the same element."""
-    if EACH in (one, other) or one == other:
-        return True
-    # Counted from the end on one side only: the length is not known.
-    return isinstance(one, int) and isinstance(other, int) and (one < 0) is not (other < 0)

@@ -149,6 +149,7 @@ class Names:
         """Assignments to attributes."""
         self._reached: dict[tuple[int, str], tuple[dict[int, tuple[Binding, ...]], frozenset[int]]] = {}
         self._reachable: dict[int, list[bool]] = {}
+        self._references: dict[str, dict[int, list[cst.Name]]] = {}
         self._answers: dict[int, _Answer] = {}
         self._asking: set[int] = set()
         self._cuts = 0
@@ -386,9 +387,13 @@ class Names:
 
     def references(self, binding: Binding) -> tuple[cst.Name, ...]:
         """The loads that a binding may reach, in the order in which they stand."""
-        return tuple(
-            load for load in self._walk.loads.get(binding.name, ()) if binding in self.bindings_at(load)
-        )
+        known = self._references.get(binding.name)
+        if known is None:
+            known = self._references[binding.name] = {}
+            for load in self._walk.loads.get(binding.name, ()):
+                for each in self.bindings_at(load):
+                    known.setdefault(id(each), []).append(load)
+        return tuple(known.get(id(binding), ()))
 
     # Choosing names.
 

@@ -79,6 +79,7 @@ _TRANSPARENT = frozenset(
         "cached_property",
         "classmethod",
         "final",
+        "fixture",
         "inference_mode",
         "lru_cache",
         "no_grad",
@@ -91,13 +92,24 @@ _TRANSPARENT = frozenset(
 )
 PROPERTIES = frozenset({"cached_property", "property"})
 MANAGERS = frozenset({"asynccontextmanager", "contextmanager"})
+FIXTURES = frozenset({"fixture"})
+# What SageMaker's inference toolkit calls, and what it passes on: giver, taker, position.
+HANDED = (
+    ("model_fn", "predict_fn", 1),
+    ("model_fn", "transform_fn", 0),
+    ("input_fn", "predict_fn", 0),
+    ("predict_fn", "output_fn", 0),
+)
 ADDERS = {"append": 0, "add": 0, "appendleft": 0, "insert": 1}
 # Methods after which a container may hold what is not written here.
-_MUTATORS = frozenset({"extend", "setdefault", "update"})
+MUTATORS = frozenset({"extend", "setdefault", "update"})
 # No trail through sane code is longer; what goes round and round is cut here.
 _MAX_DEPTH = 60
 MAX_STEPS = 3_000
 MAX_PATH = 4
+# Which functions a call may run is asked for every call of a module.
+_CALLEE_STEPS = 400
+_NEVER = 1_000_000
 
 Function = cst.FunctionDef | cst.Lambda
 
@@ -161,6 +173,18 @@ class Trail:
         return self
 
 
+@dataclass
+class _Search:
+    """One question on its way."""
+
+    limit: int = MAX_STEPS
+    steps: int = 0
+    open: dict[tuple[int, str, Path], int] = field(default_factory=dict)
+    """What is being looked at, with its depth."""
+    cut_at: int = _NEVER
+    """The outermost depth at which something was met that is being looked at already."""
+
+
 @dataclass(frozen=True)
 class CallSite:
     """A call that may run a function of this module."""
@@ -173,6 +197,41 @@ class CallSite:
     construct: bool = False
     """The call makes an instance; the target is its `__init__`."""
 
+    def receiver(self, arg: cst.Arg) -> tuple[cst.Param, Path] | None:
+        """The parameter that gets an argument which is no `*` or `**`, and where in it it is."""
+        if arg.keyword is not None:
+            return self.by_keyword(arg.keyword.value)
+        at = self.position(arg)
+        return None if at < 0 else self.by_position(at)
+
+    def position(self, arg: cst.Arg) -> int:
+        """The position that a positional argument begins at; -1 behind a `*`."""
+        at = self.bound
+        for each in (*(self.partial.args[1:] if self.partial is not None else ()), *self.call.args):
+            if each is arg:
+                break
+            if each.star == "*":
+                return -1
+            at += each.keyword is None and not each.star
+        return at
+
+    def by_position(self, at: int) -> tuple[cst.Param, Path] | None:
+        """The parameter at a position."""
+        params = self.target.params
+        plain = [*params.posonly_params, *params.params]
+        if at < len(plain):
+            return plain[at], ()
+        star = params.star_arg
+        return (star, (at - len(plain),)) if isinstance(star, cst.Param) else None
+
+    def by_keyword(self, name: str) -> tuple[cst.Param, Path] | None:
+        """The parameter that a keyword goes to."""
+        params = self.target.params
+        for each in (*params.params, *params.kwonly_params):
+            if each.name.value == name:
+                return each, ()
+        return (params.star_kwarg, (name,)) if params.star_kwarg is not None else None
+
 
 class Backward:
     """Follows values back through one module. Nothing in it raises on code that parses."""
@@ -183,11 +242,9 @@ class Backward:
         self.names = names
         self.facts = facts
         self.passthrough = passthrough
-        self._known: dict[tuple[int, Path], Trail] = {}
-        self._open: set[tuple[int, Path]] = set()
-        self._cuts = 0
-        self._depth = 0
-        self._steps = 0
+        self._known: dict[tuple[int, str, Path], Trail] = {}
+        self._search = _Search()
+        self._putters_known: dict[int, list[cst.Name]] = {}
         self.sites_by_function: dict[int, list[CallSite]] | None = None
         self.sites_of_call: dict[int, list[CallSite]] = {}
         self._escaped: dict[int, str] = {}
@@ -202,13 +259,16 @@ class Backward:
         """What made an element of a container: `(1,)`, `("key",)`, or `(EACH,)` for any."""
         return self._origins(self.ask(lambda: self.trail_of(expression, path)))
 
+    def begin(self) -> None:
+        """Begin a question: whatever was asked before no longer counts against its length."""
+        self._search = _Search()
+
     def ask(self, question: Callable[[], Trail]) -> Trail:
-        self._depth = self._steps = 0
+        self.begin()
         try:
             return question()
         except RecursionError:
             # Only code that nests nearly as deep as Python allows comes here.
-            self._open.clear()
             return Trail().lose("it nests too deep to be followed")
 
     @staticmethod
@@ -218,38 +278,44 @@ class Backward:
             producers[Producer(each.name, each.node, each.place, each.called)] = None
         return Origins(tuple(producers), bool(producers) and not trail.lost, tuple(trail.lost))
 
-    def _guarded(self, at: object, path: Path, work: Callable[[], Trail]) -> Trail:
+    def _guarded(self, at: object, path: Path, work: Callable[[], Trail], role: str = "") -> Trail:
         """Run a step of the search unless it is being run already: then the rest is found there."""
-        key = id(at), path
-        if key in self._open:
-            self._cuts += 1
-            return Trail()
-        self._steps += 1
-        if len(path) > MAX_PATH:
-            # A function that takes containers apart by calling itself leads ever deeper.
-            return Trail().lose("it is nested too deep in containers")
-        if self._depth >= _MAX_DEPTH or self._steps > MAX_STEPS:
-            self._cuts += 1
-            return Trail().lose("the trail is longer than can be followed")
-        self._open.add(key)
-        self._depth += 1
-        try:
-            return work()
-        finally:
-            self._depth -= 1
-            self._open.discard(key)
-
-    def trail_of(self, expression: cst.BaseExpression, path: Path) -> Trail:
-        key = (id(expression), path)
+        key = id(at), role, path
         known = self._known.get(key)
         if known is not None:
             return known
-        cuts = self._cuts
-        trail = self._guarded(expression, path, lambda: self._look(expression, path))
-        # What was cut short on the way is the whole answer only to the outermost question.
-        if cuts == self._cuts or not self._depth:
+        search = self._search
+        running = search.open.get(key)
+        if running is not None:
+            search.cut_at = min(search.cut_at, running)
+            return Trail()
+        if len(path) > MAX_PATH:
+            # A function that takes containers apart by calling itself leads ever deeper.
+            return Trail().lose("it is nested too deep in containers")
+        search.steps += 1
+        depth = len(search.open)
+        if depth >= _MAX_DEPTH or search.steps > search.limit:
+            search.cut_at = -1
+            return Trail().lose("the trail is longer than can be followed")
+        search.open[key] = depth
+        around, search.cut_at = search.cut_at, _NEVER
+        try:
+            trail = work()
+        finally:
+            del search.open[key]
+        # A step that was cut short by one further out is only part of an answer. In a tangle that
+        # used up the whole search it is kept all the same: it says that it is lost, and to search
+        # the tangle again from each of its ends would take very long.
+        if search.cut_at >= depth or not depth or search.steps > search.limit:
             self._known[key] = trail
+            search.cut_at = around
+        else:
+            search.cut_at = min(search.cut_at, around)
         return trail
+
+    def trail_of(self, expression: cst.BaseExpression, path: Path) -> Trail:
+        """What made an element of an expression. The trail is shared: it is not to be changed."""
+        return self._guarded(expression, path, lambda: self._look(expression, path))
 
     def _either(self, expressions: Iterable[cst.BaseExpression], path: Path) -> Trail:
         trail = Trail()
@@ -347,6 +413,7 @@ class Backward:
         bindings = self.names.bindings_at(node)
         if not bindings:
             return self._imported(self.names.names_of(node).names, path, f"`{node.value}` is not known here")
+        path = self._shifted([load for each in bindings for load in self._putters(each)], path)
         trail = Trail()
         for binding in bindings:
             trail.join(self.from_binding(binding, path))
@@ -414,11 +481,36 @@ class Backward:
         """What is put into a container after it was made."""
         trail = Trail()
         for binding in bindings:
-            if binding.kind in (Kind.IMPORT, Kind.FUNCTION, Kind.CLASS):
-                continue
-            for load in self.names.references(binding):
-                trail.join(self._put_by(load, path))
+            for load in self._putters(binding):
+                trail.join(self._guarded(load, path, partial(self._put_by, load, path), "put"))
         return trail
+
+    def _putters(self, binding: Binding) -> list[cst.Name]:
+        """The uses of a name that may put something into what it holds."""
+        key = id(binding)
+        if key not in self._putters_known:
+            plain = binding.kind not in (Kind.IMPORT, Kind.FUNCTION, Kind.CLASS)
+            loads = self.names.references(binding) if plain else ()
+            self._putters_known[key] = [load for load in loads if self._may_put(load)]
+        return self._putters_known[key]
+
+    def _may_put(self, load: cst.Name) -> bool:
+        around = self.names.parent(load)
+        if isinstance(around, cst.Attribute):
+            return around.attr.value in ADDERS or around.attr.value in MUTATORS
+        if isinstance(around, cst.Subscript):
+            return isinstance(self.names.parent(around), cst.AssignTarget)
+        # Under another name, or that of a parameter.
+        return isinstance(around, cst.Arg) or id(load) in self.stores_by_value
+
+    def _shifted(self, loads: Sequence[cst.BaseExpression], path: Path) -> Path:
+        """The path in a list that grows: what is at an index is then any element."""
+        if path and isinstance(path[0], int):
+            for load in loads:
+                around = self.names.parent(load)
+                if isinstance(around, cst.Attribute) and around.attr.value in (*ADDERS, "extend"):
+                    return (EACH, *path[1:])
+        return path
 
     def _put_by(self, holder: cst.BaseExpression, path: Path) -> Trail:
         """What one use of a container puts into it: `holder[key] = v`, `holder.append(v)`."""
@@ -426,25 +518,48 @@ class Backward:
         around = self.names.parent(holder)
         if isinstance(around, cst.Subscript) and around.value is holder:
             target = self.names.parent(around)
-            value = target
-            if isinstance(target, cst.AssignTarget):
-                value = self.names.parent(target)
-            if isinstance(value, cst.Assign) and isinstance(target, cst.AssignTarget):
+            value = self.names.parent(target) if isinstance(target, cst.AssignTarget) else None
+            if isinstance(value, cst.Assign):
                 key = subscript_key(around)
-                if step == EACH or key is None or key == step:
+                if key is None or may_be(key, step):
                     return self.trail_of(value.value, rest)
+            return Trail()
         if isinstance(around, cst.Attribute):
             call = self.names.parent(around)
             if isinstance(call, cst.Call) and call.func is around:
-                method = around.attr.value
-                if method in ADDERS and len(call.args) > ADDERS[method] and isinstance(step, (int, str)):
-                    if step == EACH or isinstance(step, int):
-                        return self.trail_of(call.args[ADDERS[method]].value, rest)
-                elif method == "extend" and call.args:
-                    return self.trail_of(call.args[0].value, (EACH, *rest))
-                elif method in _MUTATORS:
-                    return Trail().lose(f"put into a container by `{method}`")
-        return Trail()
+                return self._put_by_method(call, around.attr.value, step, rest)
+            return Trail()
+        trail = Trail()
+        if isinstance(around, cst.Arg):
+            call = self.names.parent(around)
+            if isinstance(call, cst.Call) and not around.star:
+                for site in self.sites_at(call):
+                    receiver = site.receiver(around)
+                    if receiver is not None and not receiver[1]:
+                        trail.join(self.put_into(self.names.bound_by(receiver[0].name), path))
+        for each in self.stores_by_value.get(id(holder), ()):
+            if isinstance(each, Binding) and not each.path and each.kind is not Kind.PARAMETER:
+                trail.join(self.put_into([each], path))
+        return trail
+
+    def _put_by_method(self, call: cst.Call, method: str, step: int | str, rest: Path) -> Trail:
+        trail = Trail()
+        if any(arg.star for arg in call.args) and method in (*ADDERS, *MUTATORS):
+            return trail.lose(f"put into a container by `{method}`")
+        args = [arg.value for arg in call.args if arg.keyword is None]
+        if method in ADDERS and len(args) > ADDERS[method] and not (isinstance(step, str) and step != EACH):
+            trail.join(self.trail_of(args[ADDERS[method]], rest))
+        elif method == "extend" and args:
+            trail.join(self.trail_of(args[0], (EACH, *rest)))
+        elif method == "update":
+            for arg in call.args:
+                if arg.keyword is None:
+                    trail.join(self.trail_of(arg.value, (step, *rest)))
+                elif step in (EACH, arg.keyword.value):
+                    trail.join(self.trail_of(arg.value, rest))
+        elif method == "setdefault" and len(args) > 1 and literal_key(args[0]) in (step, None):
+            trail.join(self.trail_of(args[1], rest))
+        return trail
 
     # Attributes.
 
@@ -508,6 +623,8 @@ class Backward:
     def from_class(self, base: Source, owner: cst.ClassDef, name: str, path: Path) -> Trail:
         instance = base.instance is not None
         stores = self.names.class_attribute(owner, name, subclasses=instance)
+        loads = self.attribute_loads(owner, name) if path else []
+        path = self._shifted(loads, path)
         trail = Trail()
         for each in stores:
             if isinstance(each, AttributeStore):
@@ -523,9 +640,8 @@ class Backward:
                     trail.lose(f"a field of the dataclass `{owner.name.value}`")
         for store in self._foreign_stores(owner, name):
             trail.join(self.from_stored(store, path))
-        if path:
-            for load in self.attribute_loads(owner, name):
-                trail.join(self._put_by(load, path))
+        for load in loads:
+            trail.join(self._guarded(load, path, partial(self._put_by, load, path), "put"))
         if stores or trail.sources:
             return trail
         trail.join(self._inherited(owner, name, path, instance))
@@ -594,22 +710,27 @@ class Backward:
                 yield store
 
     @cached_property
-    def _attributes(self) -> dict[str, list[cst.Attribute]]:
-        """All attributes by name, wherever they are read or written."""
-        found: dict[str, list[cst.Attribute]] = {}
+    def _attributes(self) -> dict[str, list[tuple[cst.BaseExpression, cst.BaseExpression]]]:
+        """All attributes by name, each with what it is an attribute of; `getattr(a, "name")` too."""
+        found: dict[str, list[tuple[cst.BaseExpression, cst.BaseExpression]]] = {}
         for node in self.names.nodes(cst.Attribute):
-            found.setdefault(node.attr.value, []).append(node)
+            found.setdefault(node.attr.value, []).append((node, node.value))
+        for call in self.names.calls:
+            if len(call.args) > 1 and last_name(call.func) == "getattr":
+                name = call.args[1].value
+                if isinstance(name, cst.SimpleString):
+                    found.setdefault(str(name.evaluated_value), []).append((call, call.args[0].value))
         return found
 
-    def attribute_loads(self, owner: cst.ClassDef, name: str) -> list[cst.Attribute]:
+    def attribute_loads(self, owner: cst.ClassDef, name: str) -> list[cst.BaseExpression]:
         """The places where an attribute of a class of this module, or of its instances, is read."""
         family = self.family(owner)
         written = {id(store.node) for store in self._stores_by_name.get(name, ())}
-        found = []
-        for node in self._attributes.get(name, ()):
-            if id(node) not in written and self._is_of(node.value, family):
-                found.append(node)
-        return found
+        return [
+            node
+            for node, base in self._attributes.get(name, ())
+            if id(node) not in written and self._is_of(base, family)
+        ]
 
     def _is_of(self, base: cst.BaseExpression, family: Sequence[cst.ClassDef]) -> bool:
         if isinstance(base, cst.Name):
@@ -768,6 +889,11 @@ class Backward:
         trail = Trail()
         name = function.name.value
         if scope.yields:
+            if is_decorated(function, FIXTURES):
+                for one in scope.yields:
+                    if isinstance(one.value, cst.BaseExpression):
+                        trail.join(self.trail_of(one.value, path))
+                return trail
             if not is_decorated(function, MANAGERS):
                 trail.lose(f"`{name}` is a generator")
             return trail.add(Source("", function, called=True))
@@ -844,11 +970,14 @@ class Backward:
                 return Trail().add(Source(name, owner))
             return Trail().add(Source(name, owner, called=True, instance=owner))
         trail = Trail()
-        sites = self.call_sites(function)
         known = False
-        for site in sites:
+        for site in self.call_sites(function):
             trail.join(self._passed(site, binding, path))
             known = True
+        if not known and isinstance(function, cst.FunctionDef):
+            for giver in self._givers(function, binding):
+                trail.join(self.result_of(giver, path))
+                known = True
         outside = self._passed_outside(binding, function)
         if outside is not None:
             trail.join(self._from_outside(outside, path))
@@ -866,6 +995,41 @@ class Backward:
             if not trail.sources:
                 trail.add(Source(""))
         return trail
+
+    def _givers(self, function: cst.FunctionDef, binding: Binding) -> Iterator[cst.FunctionDef]:
+        """Functions whose result a framework passes as a parameter of another function."""
+        names = self.names
+        if names.scope(function) is names.module_scope:
+            order = parameters(function.params)
+            for giver, taker, at in HANDED:
+                if function.name.value == taker and at < len(order) and order[at].name is binding.node:
+                    yield from (each for each in self._top(giver) if each is not function)
+        if function.name.value.startswith("test") or is_decorated(function, FIXTURES):
+            for each in names.functions:
+                if each.name.value == binding.name and is_decorated(each, FIXTURES) and each is not function:
+                    yield each
+
+    def _top(self, name: str) -> list[cst.FunctionDef]:
+        """The functions of a name at the top of the module."""
+        found = self.names.module_scope.bindings.get(name, ())
+        return [each.node for each in found if isinstance(each.node, cst.FunctionDef)]
+
+    def takers(self, function: cst.FunctionDef) -> Iterator[Binding]:
+        """The parameters as which a framework passes the result of a function."""
+        names = self.names
+        if names.scope(function) is names.module_scope:
+            for giver, taker, position in HANDED:
+                if function.name.value == giver:
+                    for each in self._top(taker):
+                        order = parameters(each.params)
+                        if position < len(order):
+                            yield from names.bound_by(order[position].name)
+        if is_decorated(function, FIXTURES):
+            for each in names.functions:
+                if each.name.value.startswith("test") or is_decorated(each, FIXTURES):
+                    for param in parameters(each.params):
+                        if param.name.value == function.name.value:
+                            yield from names.bound_by(param.name)
 
     def _annotated(self, binding: Binding, path: Path) -> Trail:
         """What the annotation of a parameter says; only a hint, so the trail stays lost."""
@@ -907,7 +1071,7 @@ class Backward:
         param = next(each for each in order if each.name is binding.node)
         params = function.params
         plain = [*params.posonly_params, *params.params]
-        position = plain.index(param) if param in plain else -1
+        position = next((number for number, each in enumerate(plain) if each is param), -1)
         given: list[cst.Arg] = []
         if site.partial is not None:
             given.extend(site.partial.args[1:])
@@ -919,7 +1083,16 @@ class Backward:
         sure = False
         for arg in given:
             if arg.star == "*":
-                if position >= at or param is params.star_arg:
+                length = self._length(arg.value)
+                if length is not None:
+                    if at <= position < at + length:
+                        trail.join(self.trail_of(arg.value, (position - at, *path)))
+                        sure = True
+                    elif param is params.star_arg and at + length > len(plain):
+                        trail.join(self.trail_of(arg.value, (EACH, *path[1:])))
+                        sure = True
+                    at += length
+                elif position >= at or param is params.star_arg:
                     trail.join(self.trail_of(arg.value, (EACH, *path)))
                     trail.lose("passed by `*`")
             elif arg.star == "**":
@@ -945,11 +1118,27 @@ class Backward:
             trail.join(self.trail_of(binding.value, path))
         return trail
 
+    def _length(self, value: cst.BaseExpression) -> int | None:
+        """How many elements a spread value has, when it is written out."""
+        nodes: list[cst.CSTNode | None] = [value]
+        if not isinstance(value, (cst.Tuple, cst.List)):
+            nodes = [each.node for each in self.trail_of(value, ()).sources]
+            if not nodes or not all(isinstance(each, cst.Tuple) for each in nodes):
+                return None
+        lengths = {
+            len(each.elements)
+            if not any(isinstance(one, cst.StarredElement) for one in each.elements)
+            else None
+            for each in nodes
+            if isinstance(each, (cst.Tuple, cst.List))
+        }
+        return lengths.pop() if len(lengths) == 1 else None
+
     def _from_spread(self, value: cst.BaseExpression, name: str, path: Path) -> Trail:
         """What `**value` passes by one keyword: nothing, if the keys are known and it is none of them."""
         keys = self._keys(value)
         if keys is None:
-            return self.trail_of(value, (name, *path)).join(Trail()).lose("passed by `**`")
+            return Trail().join(self.trail_of(value, (name, *path))).lose("passed by `**`")
         return self.trail_of(value, (name, *path)) if name in keys else Trail()
 
     def _keys(self, value: cst.BaseExpression) -> set[str] | None:
@@ -1000,6 +1189,12 @@ class Backward:
         assert self.sites_by_function is not None
         return self.sites_by_function.get(id(function), ())
 
+    def sites_at(self, call: cst.Call) -> Sequence[CallSite]:
+        """The functions of this module that a call may run."""
+        if self.sites_by_function is None:
+            self.find_sites()
+        return self.sites_of_call.get(id(call), ())
+
     def find_sites(self) -> None:
         """Find out for every call which functions of this module it may run.
 
@@ -1009,12 +1204,12 @@ class Backward:
         self.sites_by_function = known
         seen: set[tuple[int, int]] = set()
         # What is asked on the way is asked in the middle of another question.
-        kept = self._depth, self._steps, self._open
+        kept = self._search
         todo = self.names.calls if self.names.functions or any(self.names.nodes(cst.Lambda)) else ()
         for _ in range(2):
             again: list[cst.Call] = []
             for call in todo:
-                self._depth, self._steps, self._open = 0, 0, set()
+                self._search = _Search(_CALLEE_STEPS)
                 trail = self.trail_of(call.func, ())
                 if trail.lost:
                     again.append(call)
@@ -1028,8 +1223,7 @@ class Backward:
             self._known.clear()
             self._escaped.clear()
             todo = tuple(again)
-        self._depth, self._steps, self._open = kept
-        self._cuts += 1
+        self._search = kept
 
     def _sites_of(self, call: cst.Call, source: Source) -> Iterator[CallSite]:
         definition = source.definition
@@ -1077,12 +1271,22 @@ class Backward:
                 if isinstance(call, cst.Call):
                     if self.names.name_of(call.func) == "functools.partial":
                         continue
-                    if self.sites_of_call.get(id(call)):
+                    if self.sites_at(call):
                         continue
                     return f"passed to `{short(call.func)}`"
             if isinstance(around, (cst.Element, cst.DictElement, cst.Return)):
                 return "passed on as a value"
         return ""
+
+    @cached_property
+    def stores_by_value(self) -> dict[int, list[Binding | AttributeStore]]:
+        """What takes its value from an expression, by the expression's identity."""
+        found: dict[int, list[Binding | AttributeStore]] = {}
+        stores: list[Binding | AttributeStore] = [*self.names.bindings, *self.names.stores]
+        for each in stores:
+            if each.value is not None:
+                found.setdefault(id(each.value), []).append(each)
+        return found
 
     # Names of this module's own things.
 
@@ -1106,6 +1310,14 @@ class Backward:
         if self.names.module_name:
             parts.append(self.names.module_name)
         return ".".join(reversed(parts))
+
+
+def may_be(one: int | str, other: int | str) -> bool:
+    """Whether two steps may lead to the same element."""
+    if EACH in (one, other) or one == other:
+        return True
+    # Counted from the end on one side only: the length is not known.
+    return isinstance(one, int) and isinstance(other, int) and (one < 0) is not (other < 0)
 
 
 def literal_key(node: cst.BaseExpression) -> int | str | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import pickle
+import random
+import re
 import textwrap
 from collections.abc import Iterator
 from functools import partial
 
 import libcst as cst
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from neuronmigrate.flow import (
     Flow,
@@ -97,6 +103,11 @@ ORIGINS = {
     "put in by key": ("x = {}\nx['b'] = make()\nask(x['b'])\nask(x['c'])", MADE, "-?"),
     "appended": ("x = []\nx.append(make())\nask(x[0])", MADE),
     "extended": ("x = []\nx.extend([make()])\nask(x[0])", MADE),
+    "grown": ("x = [other()]\nx.append(make())\nask(x[-1])", "lib.make() | lib.other()"),
+    "grown under another name": ("x = []\ny = x\ny.append(make())\nask(x[0])", MADE),
+    "grown in a function": ("x = []\ndef f(y):\n    y.append(make())\nf(x)\nask(x[0])", MADE),
+    "set by default": ("x = {}\nx.setdefault('a', make())\nask(x['a'])", MADE),
+    "updated by keyword": ("x = {}\nx.update(a=make())\nask(x['a'])", MADE),
     "updated": ("x = {'a': make()}\nx.update(y)\nask(x['a'])", "lib.make()?"),
     "item of a result": ("ask(make()['a'])", "lib.make()['a']"),
     "element of a slice": ("x = [make(), make()]\nask(x[1:][0])", MADE),
@@ -170,7 +181,18 @@ ORIGINS = {
     "no callers, annotated": ("def f(x: Model):\n    ask(x)", "lib.Model()?"),
     "no callers, annotation quoted": ("def f(x: 'Model'):\n    ask(x)", "lib.Model()?"),
     "no callers, default": ("def f(x=make()):\n    ask(x)", "lib.make()?"),
-    "star": ("def f(x):\n    ask(x)\nf(*[make()])", "lib.make()?"),
+    "star": ("def f(a, x):\n    ask(x)\nf(*[1, make()])\nf(1, *(make(),))", MADE),
+    "star of a name": ("t = (1, make())\ndef f(a, x):\n    ask(x)\nf(*t)", MADE),
+    "star of a list that may have grown": ("t = [make()]\ndef f(x):\n    ask(x)\nf(*t)", "lib.make()?"),
+    "SageMaker handlers": (
+        "def model_fn(d):\n    return make(), other()\n"
+        "def predict_fn(data, pair):\n    m, t = pair\n    ask(m)",
+        MADE,
+    ),
+    "pytest fixture": (
+        "import pytest\n@pytest.fixture\ndef model():\n    yield make()\ndef test_it(model):\n    ask(model)",
+        MADE,
+    ),
     "double star, literal": ("def f(x):\n    ask(x)\nf(**{'x': make()})", MADE),
     "double star, by name": ("d = dict(x=make())\ndef f(x):\n    ask(x)\nf(**d)", MADE),
     "double star without it": ("def f(a, x=make()):\n    ask(x)\nf(**{'a': 1})", MADE),
@@ -396,6 +418,32 @@ USES = {
     "comprehension": ("d = [make() for _ in r]\nd[0]()", "called: d[0]()"),
     "zip": ("for a, x in zip(r, [make()]):\n    x()", "called: x()"),
     "items": ("for k, x in {'a': make()}.items():\n    x()", "called: x()"),
+    "updated": ("d = {}\nd.update(a=make())\nd['a']()", "called: d['a']()"),
+    "put into a shared container": (
+        "d = g()\nd['a'] = make()",
+        "stored: d['a'] = make()",
+        "lost: put into a container that is not of this function",
+    ),
+    "read by getattr": (
+        "class C:\n    def __init__(self):\n        self.x = make()\ngetattr(C(), 'x')()",
+        "bound: self.x = make()",
+        "called: getattr(C(), 'x')()",
+    ),
+    "class attribute": (
+        "class C:\n    x = make()\n    def f(self):\n        self.x()",
+        BOUND,
+        "called: self.x()",
+    ),
+    "SageMaker handlers": (
+        "def model_fn(d):\n    return make()\ndef predict_fn(data, model):\n    model(data)",
+        "returned: return make()",
+        "called: model(data)",
+    ),
+    "pytest fixture": (
+        "import pytest\n@pytest.fixture\ndef model():\n    return make()\ndef test_it(model):\n    model(1)",
+        "returned: return make()",
+        "called: model(1)",
+    ),
     "copy": ("import copy\nx = copy.copy(make())\nx()", "bound: x = copy.copy(make())", "called: x()"),
     "returned": (
         "def f():\n    return make()\nx = f()\nx()",
@@ -627,6 +675,213 @@ def test_facts_of_nothing() -> None:
     assert facts.value_of("a.b") is None
     assert facts.exports("a.b") is None
     assert not facts.used_elsewhere("a")
+
+
+# Programs that run. Whatever made the value that a place really saw is among what we say made it,
+# and that place is among what we say it goes to; or else we say that the trail was lost.
+
+SMALL = ("make(N)", "a", "b", "obj.x", "C.y", "obj.y", "held[0]", "table['k']", "table.get('k')")
+WRAPS = (
+    "({0} if c() else {1})",
+    "{0}.eval()",
+    "({0}, {1})[0]",
+    "[{1}, {0}][-1]",
+    "{{'k': {0}, 'z': {1}}}['k']",
+    "dict(k={0})['k']",
+    "(lambda p: p)({0})",
+    "(z := {0})",
+    "g({0})",
+    "g(q={0}, p={1})",
+    "g(*[{0}, {1}])",
+    "g(**{{'p': {0}}})",
+    "partial(g, {0})()",
+    "[v for v in [{0}]][0]",
+    "next(v for v in held)",
+    "getattr(obj, 'x')",
+    "copy({0})",
+    "({0} or {1})",
+)
+CALLS = ("f({0})", "f({1}, {0})", "obj.m({0})", "C({0}).x", "obj.p", "Sub({0}).x", "Sub({0}).up()")
+PLAIN = (
+    "a = {0}",
+    "a = b = {0}",
+    "a, b = {0}, {1}",
+    "a, (b, *held) = {0}, ({1}, {0})",
+    "*_, a = held",
+    "a: object = {0}",
+    "obj.x = {0}",
+    "obj.x, a = {0}, {1}",
+    "held.append({0})",
+    "held = [{0}, {1}]",
+    "held[0] = {0}",
+    "table['k'] = {0}",
+    "table = {{'k': {0}, **table}}",
+    "table.update(k={0})",
+    "other_table = table",
+    "obj = C({0})",
+    "see(N, {0})",
+    "see(N, {0})",
+    "see(N, a)",
+)
+AROUND = (
+    "if c():\n{2}else:\n{3}",
+    "for a in [{0}, {1}]:\n{2}",
+    "for a in list(held):\n{2}",
+    "for _, a in enumerate(list(held)):\n{2}",
+    "for a, b in zip(held, [{0}]):\n{2}",
+    "for _, a in table.items():\n{2}",
+    "for a in table.values():\n{2}",
+    "with enter({0}) as a:\n{2}",
+    "with nullcontext({0}) as a:\n{2}",
+    "try:\n{2}    boom()\nexcept ValueError:\n{3}",
+    "match {0}:\n    case a:\n        see(N, a)",
+)
+PROGRAM = """
+from contextlib import contextmanager, nullcontext
+from copy import copy
+from functools import partial
+from lib import boom, c, make, see
+@contextmanager
+def enter(p):
+    yield p
+def g(p, q={0}):
+{1}    return {2}
+def f(p, q={3}):
+    a, b, held, table, obj = p, q, [p], {{'k': q}}, C(p)
+{4}    return {5}
+class C:
+    y = {6}
+    def __init__(self, p):
+        self.x = p
+    def m(self, p):
+        self.x, old = p, self.x
+        see(N, self.y)
+        return old
+    @property
+    def p(self):
+        return self.x
+class Sub(C):
+    def __init__(self, p, q=None):
+        super().__init__(q or p)
+    def up(self):
+        return super().m(self.x)
+a, b = {7}, {7}
+held, table, obj = [{7}], {{'k': {7}}}, C({7})
+{8}see(N, a)
+see(N, g(a))
+see(N, f(a, b))
+see(N, obj.p)
+see(N, obj.m(b))
+see(N, Sub(a).up())
+"""
+
+
+@st.composite
+def expressions(draw: st.DrawFn, names: tuple[str, ...], depth: int, calls: bool) -> str:
+    if not depth or draw(st.integers(0, 2)) == 0:
+        return draw(st.sampled_from(names))
+    shape = draw(st.sampled_from(WRAPS + CALLS * calls if len(names) > 2 else WRAPS[:7]))
+    inner = [draw(expressions(names, depth - 1, calls)) for _ in range(2)]
+    return shape.format(*inner)
+
+
+@st.composite
+def statements(draw: st.DrawFn, depth: int, calls: bool) -> str:
+    lines = []
+    for _ in range(draw(st.integers(1, 4))):
+        inner = [draw(expressions(SMALL, 2, calls)) for _ in range(2)]
+        if depth and draw(st.integers(0, 2)) == 0:
+            bodies = [textwrap.indent(draw(statements(depth - 1, calls)), "    ") for _ in range(2)]
+            lines.append(draw(st.sampled_from(AROUND)).format(*inner, *bodies).rstrip())
+        else:
+            lines.append(draw(st.sampled_from(PLAIN)).format(*inner))
+    return "\n".join(lines) + "\n"
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> str:
+    made = "make(N)"
+    local = ("p", "q", made)
+    code = PROGRAM.format(
+        made,
+        textwrap.indent(f"see(N, {draw(expressions(local[:2], 1, False))})\n", "    "),
+        draw(expressions(local[:2], 1, False)),
+        made,
+        textwrap.indent(draw(statements(1, False)), "    "),
+        draw(expressions(SMALL, 1, False)),
+        made,
+        made,
+        draw(statements(2, True)),
+    )
+    count = itertools.count(1)
+    return re.sub(r"\bN\b", lambda _: str(next(count)), code)
+
+
+class Token:
+    """What `make` makes in a program that runs."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def eval(self) -> Token:
+        return self
+
+    def __copy__(self) -> Token:
+        return self
+
+
+def run_tokens(code: str, chance: random.Random) -> set[tuple[int, int]]:
+    """Run a program; which call of `see` saw the value of which call of `make`."""
+    seen: set[tuple[int, int]] = set()
+    steps = itertools.count()
+
+    def decide() -> bool:
+        if next(steps) > 500:
+            raise TimeoutError
+        return chance.random() < 0.5
+
+    def see(at: int, value: object) -> None:
+        decide()
+        if isinstance(value, Token):
+            seen.add((at, value.number))
+
+    def boom() -> None:
+        if decide():
+            raise ValueError
+
+    code = code.replace("from lib import boom, c, make, see", "boom, c, make, see = LIB")
+    space: dict[str, object] = {"LIB": (boom, decide, Token, see)}
+    with contextlib.suppress(TimeoutError, ValueError, LookupError, NameError, RuntimeError):
+        exec(code, space)
+    return seen
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(code=programs(), seed=st.integers(0, 1000))
+def test_what_a_program_sees_is_what_we_say(code: str, seed: int) -> None:
+    with contextlib.suppress(SyntaxError):
+        check_program(code, seed)
+
+
+def check_program(code: str, seed: int) -> None:
+    compile(code, "program", "exec")
+    names = Names(cst.parse_module(code))
+    flow = Flow(names)
+    calls: dict[tuple[str, int], cst.Call] = {}
+    for call in names.calls:
+        if isinstance(call.func, cst.Name) and call.func.value in ("make", "see"):
+            number = call.args[0].value
+            assert isinstance(number, cst.Integer)
+            calls[call.func.value, int(number.value)] = call
+    seen: set[tuple[int, int]] = set()
+    for attempt in range(6):
+        seen |= run_tokens(code, random.Random(f"{seed} {attempt}"))
+    for at, tag in sorted(seen):
+        made, shown_at = calls["make", tag], calls["see", at].args[1].value
+        origins = flow.origin_of(shown_at)
+        assert origins.lost or made in [each.node for each in origins.producers], (at, tag, code)
+        uses = flow.uses_of(made)
+        assert uses.lost or shown_at in [each.node for each in uses.uses], (at, tag, code)
 
 
 # Real code.
