@@ -21,6 +21,9 @@ class Restorer:
 
     def __init__(self, raw: bytes, module: cst.Module, written: str) -> None:
         again = written.encode(module.encoding)
+        # LibCST takes no lone CR for the end of the last line.
+        self.tail = b"\r" if raw.endswith(b"\r") and not again.endswith(b"\r") else b""
+        again += self.tail
         self.exact = again == raw
         self.lost: list[tuple[int, int, list[bytes]]] = []
         """Ranges of lines of the written tree, and the lines that stand there in the file."""
@@ -42,9 +45,12 @@ class Restorer:
 
     def restore(self, tree: cst.Module) -> bytes:
         """The bytes of a changed tree, with what was lost put back. Raises ValueError if that cannot be."""
+        written = tree.bytes
+        if not written.endswith((b"\r", b"\n")):
+            written += self.tail
         if self.exact:
-            return tree.bytes
-        result = _lines(tree.bytes)
+            return written
+        result = _lines(written)
         for start, end, lines in reversed(self.lost):
             at = self._same_place(result, start, end)
             result[at : at + end - start] = lines

@@ -173,15 +173,21 @@ def test_files_that_cannot_be_read(name: str) -> None:
 
 
 def test_a_file_that_would_end_the_process_is_only_reported(tmp_path: Path) -> None:
-    (tmp_path / "deep.py").write_bytes(FAR_TOO_DEEP)
+    deep = tmp_path / "deep.py"
+    deep.write_bytes(FAR_TOO_DEEP)
     code = (
-        "import pathlib\n"
+        "import pathlib, sys\n"
         "from neuronmigrate.config import Settings\n"
         "from neuronmigrate.engine import migrate\n"
         "from neuronmigrate.project import Project\n"
-        "raw = pathlib.Path('deep.py').read_bytes()\n"
+        "raw = pathlib.Path(sys.argv[1]).read_bytes()\n"
         "result = migrate('deep.py', raw, Project.empty(), Settings())\n"
         "print([problem.kind.value for problem in result.problems], result.after)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(deep)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout) == (0, "['parse'] None\n")
