@@ -159,7 +159,7 @@ class Settler:
                 self._put(token, node, found)
             else:
                 by_slot.setdefault(self.slots.index(self._slot(ref, node)), []).append((token, node))
-        for index, users in by_slot.items():
+        for index, users in self._shared(by_slot).items():
             slot = self.slots[index]
             nodes = [node for _, node in users]
             final, attributes = wanted, rest
@@ -174,6 +174,21 @@ class Settler:
                 self.instead[final.local] = ref.anchor.name
             for token, node in users:
                 self._put(token, node, _chain(final.text, attributes))
+
+    def _shared(
+        self, by_slot: dict[int, list[tuple[str, cst.CSTNode]]]
+    ) -> dict[int, list[tuple[str, cst.CSTNode]]]:
+        """Users of one block share the uppermost of their slots: it stands above all of them."""
+        shared: dict[int, list[tuple[str, cst.CSTNode]]] = {}
+        for index in sorted(by_slot, key=self._height):
+            block = self.slots[index].block
+            upper = next((each for each in shared if self.slots[each].block is block), index)
+            shared.setdefault(upper, []).extend(by_slot[index])
+        return shared
+
+    def _height(self, index: int) -> int:
+        slot = self.slots[index]
+        return -1 if slot.at is None else list(getattr(slot.block, "body", ())).index(slot.at)
 
     def _put(self, token: str, node: cst.CSTNode, found: cst.BaseExpression) -> None:
         if isinstance(node, cst.Name):
