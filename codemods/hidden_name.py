@@ -15,6 +15,7 @@ import libcst as cst
 
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.devices import FOREIGN
 from neuronmigrate.names import last_name
 from neuronmigrate.site import Site
 
@@ -123,12 +124,16 @@ def _backend(site: Site, node: cst.BaseExpression, text: str) -> bool:
     if text not in _BACKENDS or call is None or not isinstance(arg, cst.Arg):
         return False
     keyword = arg.keyword.value if arg.keyword is not None else ""
-    function = (site.name_of(call.func) or last_name(call.func)).rpartition(".")[2]
+    name = site.name_of(call.func) or last_name(call.func)
+    if name.partition(".")[0] in FOREIGN:
+        return False
+    function = name.rpartition(".")[2]
     if function not in ("init_process_group", "new_group", "compile") and keyword not in _BACKEND_KEYWORDS:
         return False
     if arg.keyword is None and (function == "compile" or arg is not call.args[0]):
         return False
-    site.mark(node, text, f"`{text}` is a backend that the legacy packages register", _BACKENDS[text])
+    advice = _COMPILE if function == "compile" else _BACKENDS[text]
+    site.mark(node, text, f"`{text}` is a backend that the legacy packages register", advice)
     return True
 
 
