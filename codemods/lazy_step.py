@@ -104,6 +104,10 @@ def _is_dropped(site: Site, use: Use, statement: cst.Expr) -> bool:
     """Whether a step goes without a trace; all others are answered here."""
     call = use.call
     assert call is not None
+    if not all(is_harmless(arg.value, site.name_of) for arg in call.args):
+        todo = "run that first, then write `torch.neuron.synchronize()` if it has to wait, or drop it"
+        site.mark(call, use.name, "what is worked out for its arguments may act", todo)
+        return False
     if use.claim == WAIT:
         _synchronize(site, use, "waiting for the device is `torch.neuron.synchronize()`")
         return False
