@@ -55,7 +55,7 @@ def ignores(text: str) -> list[Ignore]:
         return []
     found = []
     try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        for token in tokenize.generate_tokens(io.StringIO(text, newline=None).readline):
             if token.type == tokenize.COMMENT and (match := _IGNORE.match(token.string)):
                 names = frozenset(_split(match[2] or ""))
                 own_line = not token.line[: token.start[1]].strip()

@@ -144,6 +144,14 @@ def test_a_second_run_changes_nothing(result: Result) -> None:
     assert again.problems == ()
 
 
+def test_ignore_comments_are_read(encode: Encode) -> None:
+    ignored = "xm.mark_step()  # neuronmigrate: ignore\n        return"
+    result = migrated(encode(LEGACY.replace("xm.mark_step()\n        return", ignored)))
+    assert result.after is not None
+    assert result.after.count(b"xm.mark_step()") == 1
+    assert not [finding for finding in result.findings if finding.codemod == "ignore"]
+
+
 def test_what_holds_nothing_legacy_is_not_written(encode: Encode) -> None:
     quiet = migrated(encode(QUIET))
     assert quiet.after is None
