@@ -378,9 +378,7 @@ class _File:
             names,
             self.site.refs,
             self.site.fresh_names,
-            is_legacy=lambda binding: (
-                binding.node in self.site.released or catalogue.is_legacy(imported_name(binding))
-            ),
+            is_legacy=lambda binding: binding.node in self.site.released or self._is_legacy_import(binding),
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
@@ -602,6 +600,13 @@ class _File:
         if not faults and second_run:
             faults += self._second_run(built.after)
         return tuple(faults)
+
+    def _is_legacy_import(self, binding: Binding) -> bool:
+        """Whether an import brings in a legacy name, straight or through another module of the project."""
+        if catalogue.is_legacy(imported_name(binding)):
+            return True
+        behind = self.project.facts_of(self.path).exports(binding.target)
+        return behind is not None and behind.certain and all(map(catalogue.is_legacy, behind.names))
 
     def _kept_imports(self) -> set[str]:
         """Names of legacy imports that stay on purpose, with or without a reader."""

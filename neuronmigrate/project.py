@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
     from neuronmigrate.facts import ModuleFacts, Outside, ProjectFacts
     from neuronmigrate.names import Names
+    from neuronmigrate.positions import Positions
 
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _OPTIMUM = re.compile(rb"\boptimum\.(?:exporters\.)?neuron\b")
+_ATTRIBUTE = re.compile(rb"\.[ \t]*(\w+)")
 _ROUNDS = 4
 """How often facts are collected anew with what the others said; a longer chain of modules is lost."""
 
@@ -51,6 +53,8 @@ class Project:
     """The folder from which each file is imported."""
     joined: frozenset[str] = frozenset()
     """Files without a marker to which something legacy reaches."""
+    taken: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """For files with a marker: the names that other files may take from them; `*` for all."""
     modules: tuple[tuple[str, ModuleFacts], ...] = ()
     """The facts of each module, with the folder from which it is imported."""
 
@@ -103,8 +107,9 @@ class Project:
         return self._leading[root]
 
     def imported_elsewhere(self, path: str, name: str) -> bool:
-        """Whether another module of the project reads a name of this one."""
-        return self.facts_of(path).used_elsewhere(f"{self.module_name(path)}.{name}")
+        """Whether another module of the project may take a name from this one."""
+        taken = self.taken.get(path, frozenset())
+        return name in taken or "*" in taken
 
     @cached_property
     def _facts(self) -> dict[str, ProjectFacts]:
@@ -159,8 +164,10 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     names, roots = _module_names(sources)
     optimum = frozenset(name for name in marked if _OPTIMUM.search(sources[name]))
     project = Project(optimum, tuple(found), settings.from_version, chip, names, roots)
-    joined, modules = _facts(project, sources, marked)
-    return dataclasses.replace(project, joined=joined - marked, modules=modules)
+    imports = _Imports.of(project, sources)
+    joined, modules = _facts(project, sources, marked, imports)
+    taken = {name: _taken(project.names[name], name, imports, sources) for name in marked | joined}
+    return dataclasses.replace(project, joined=joined - marked, taken=taken, modules=modules)
 
 
 def _requirement_files(root: Path, paths: Sequence[Path]) -> list[Path]:
@@ -264,8 +271,21 @@ class _Imports:
         return cls(asked, homes, importers)
 
 
+def _taken(module: str, name: str, imports: _Imports, sources: Mapping[str, bytes]) -> frozenset[str]:
+    """The names that other files may take from a module."""
+    found: set[str] = set()
+    for importer in imports.importers.get(name, ()):
+        asked = imports.asked[importer]
+        below = {each[len(module) + 1 :] for each in asked if each.startswith(module + ".")}
+        found |= {each.partition(".")[0] for each in below}
+        if module in asked and not below:
+            # Imported whole: any attribute that is read there may be one of it.
+            found |= {each.decode("utf-8", "replace") for each in _ATTRIBUTE.findall(sources[importer])}
+    return frozenset(found)
+
+
 def _facts(
-    project: Project, sources: Mapping[str, bytes], marked: set[str]
+    project: Project, sources: Mapping[str, bytes], marked: set[str], imports: _Imports
 ) -> tuple[frozenset[str], tuple[tuple[str, ModuleFacts], ...]]:
     """The files that concern us and what each module says, until nothing is added.
 
@@ -274,13 +294,18 @@ def _facts(
     """
     from neuronmigrate import catalogue
 
-    imports = _Imports.of(project, sources)
     seeds = {name for name in marked if any(map(catalogue.touches_legacy, imports.asked[name]))}
     concerned = {name for name in seeds if name in imports.importers or name in imports.homes}
     if not concerned:
         return frozenset(marked), ()
+    trees: dict[str, cst.Module] = {}
+    whole: dict[str, ModuleFacts] = {}
     while True:
-        whole = _settled(project, {name: sources[name] for name in sorted(concerned)})
+        for name in sorted(concerned - trees.keys()):
+            tree = _parsed(sources[name])
+            if tree is not None:
+                trees[name] = tree
+        whole = _settled(project, trees, whole)
         told = project.told(whole)
         more = _importers_of_legacy(told, whole, imports) | _given_legacy(told, whole, imports)
         if more <= concerned:
@@ -339,16 +364,18 @@ def _asked(raw: bytes, module: str, name: str) -> set[str]:
     return found
 
 
-def _settled(project: Project, sources: Mapping[str, bytes]) -> dict[str, ModuleFacts]:
+def _settled(
+    project: Project, trees: Mapping[str, cst.Module], before: Mapping[str, ModuleFacts]
+) -> dict[str, ModuleFacts]:
     """What each module says, once it has heard what the others say."""
     from neuronmigrate.flow import Flow, module_facts
     from neuronmigrate.names import Names
 
-    trees = {name: tree for name, raw in sources.items() if (tree := _parsed(raw)) is not None}
-    told: dict[str, ModuleFacts] = {}
+    told = dict(before)
+    written: dict[str, Positions] = {}
     for _ in range(_ROUNDS):
         known = project.told(told)
-        before = dict(told)
+        last = dict(told)
         for name, tree in trees.items():
             facts = known.facts_of(name)
             if name in told and not _hears(told[name], facts):
@@ -360,12 +387,12 @@ def _settled(project: Project, sources: Mapping[str, bytes]) -> dict[str, Module
                     is_package=name.endswith("__init__.py"),
                     exports=facts.exports,
                 )
-                told[name] = module_facts(names, Flow(names, facts), place=_placer(name, names))
+                told[name] = module_facts(names, Flow(names, facts), place=_placer(name, names, written))
             except Exception:
                 # It says nothing then; whoever rewrites the file meets the fault again and reports it.
                 if os.environ.get("NEURONMIGRATE_DEBUG"):
                     raise
-        if told == before:
+        if told == last:
             break
     return told
 
@@ -422,21 +449,19 @@ def _parsed(raw: bytes) -> cst.Module | None:
         return None
 
 
-def _placer(name: str, names: Names) -> Callable[[cst.CSTNode], str]:
+def _placer(name: str, names: Names, written: dict[str, Positions]) -> Callable[[cst.CSTNode], str]:
     """Says where a node stands: with its line if a legacy name is called there, else by its file alone."""
     import libcst as cst
 
     from neuronmigrate import catalogue
     from neuronmigrate.positions import Positions
 
-    known: list[Positions] = []
-
     def place(node: cst.CSTNode) -> str:
         called = names.names_of(node.func).names if isinstance(node, cst.Call) else ()
         if not any(map(catalogue.is_legacy, called)):
             return name
-        if not known:
-            known.append(Positions(names.module))
-        return f"{name}:{known[0].span(node).line}"
+        if name not in written:
+            written[name] = Positions(names.module)
+        return f"{name}:{written[name].span(node).line}"
 
     return place

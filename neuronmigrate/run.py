@@ -266,13 +266,12 @@ def _pool(
                 return
             try:
                 yield pool if _alive(pool) else None
-            except BaseException:
-                # Nobody waits for what is under way, least of all after Ctrl-C.
+            finally:
+                # Nobody waits for what is under way, least of all after Ctrl-C. And where one has died,
+                # another that was just starting is not told by the pool, which then waits for it forever.
                 pool.shutdown(wait=False, cancel_futures=True)
                 for process in multiprocessing.active_children():
                     process.kill()
-                raise
-            finally:
                 pool.shutdown()
         finally:
             os.chdir(here)
