@@ -7,8 +7,8 @@ pass to a function of this one, what an imported name really stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import libcst as cst
@@ -278,3 +278,65 @@ class ProjectFacts:
         home = self._split(name)
         own = home[0].module if home else ""
         return bool(self._reads.get(name, set()) - {own})
+
+    def homes(self, facts: ModuleFacts) -> set[str]:
+        """The modules of the project that a module reads from or passes something to."""
+        found = set()
+        for name in (*facts.reads, *facts.stars, *(call.callee for call in facts.calls)):
+            for each in (name, self._settled(name)):
+                home = self._split(each)
+                if home is not None:
+                    found.add(home[0].module)
+        return found
+
+
+def settle(tellers: Mapping[str, Callable[[ProjectFacts], ModuleFacts]], rounds: int = 8) -> ProjectFacts:
+    """Ask each module again what it tells the others until nothing new comes.
+
+    `tellers` has a function for each module, by its name. What has not settled after so many
+    rounds, because modules call each other in a ring, is told as lost.
+    """
+    told: dict[str, ModuleFacts] = {}
+    facts = ProjectFacts()
+    asking = set(tellers)
+    for _ in range(rounds):
+        before = dict(told)
+        told.update({name: tellers[name](facts) for name in sorted(asking)})
+        changed = {name for name in asking if told[name] != before.get(name)}
+        facts = ProjectFacts(told.values())
+        if not changed:
+            return facts
+        linked = {name: facts.homes(told[name]) for name in tellers}
+        # A module hears from those it reads and from those that call it.
+        asking = {name for name in tellers if linked[name] & changed}
+        asking |= {home for name in changed for home in linked[name] if home in tellers}
+    for name in asking:
+        now = tellers[name](facts)
+        if now != told[name]:
+            told[name] = _blurred(told[name], now)
+    return ProjectFacts(told.values())
+
+
+def _blurred(one: ModuleFacts, other: ModuleFacts) -> ModuleFacts:
+    """Facts of a module of which those that differ are said to be lost."""
+    classes = {
+        name: replace(each, attributes=_mixed(each.attributes, other.classes[name].attributes))
+        for name, each in one.classes.items()
+        if name in other.classes
+    }
+    return replace(
+        other,
+        values=_mixed(one.values, other.values),
+        returns=_mixed(one.returns, other.returns),
+        classes=classes,
+        calls=tuple(each if each in one.calls else replace(each, spread=True) for each in other.calls),
+    )
+
+
+def _mixed(one: dict[str, Outside], other: dict[str, Outside]) -> dict[str, Outside]:
+    lost = Outside(lost=("modules that call each other in a ring",))
+    mixed = {}
+    for name in sorted({*one, *other}):
+        both = [each[name] for each in (one, other) if name in each]
+        mixed[name] = both[0] if len(both) == 2 and both[0] == both[1] else joined([*both, lost])
+    return mixed

@@ -17,7 +17,16 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from neuronmigrate.facts import CallFacts, ClassFacts, Facts, ModuleFacts, Outside, Producer, ProjectFacts
+from neuronmigrate.facts import (
+    CallFacts,
+    ClassFacts,
+    Facts,
+    ModuleFacts,
+    Outside,
+    Producer,
+    ProjectFacts,
+    settle,
+)
 from neuronmigrate.names import EACH, STAR, AttributeStore, Binding, Kind, Path, dotted_name
 from neuronmigrate.origins import (
     ADDERS,
@@ -58,6 +67,7 @@ __all__ = [
     "UseKind",
     "Uses",
     "module_facts",
+    "settle",
 ]
 
 
@@ -472,7 +482,7 @@ class _Forward:
 
     def argument(self, node: cst.BaseExpression, arg: cst.Arg, call: cst.Call, path: Path) -> None:
         resolved = self.names.names_of(call.func)
-        name = resolved.name or ""
+        name = self.flow.callee_name(call.func)
         index = call.args.index(arg)
         if name in SAME and index == SAME[name]:
             self.push(call, path)

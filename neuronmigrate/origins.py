@@ -107,6 +107,8 @@ MUTATORS = frozenset({"extend", "setdefault", "update"})
 _MAX_DEPTH = 60
 MAX_STEPS = 3_000
 MAX_PATH = 4
+_MAX_SOURCES = 40
+_MAX_NAME = 240
 # Which functions a call may run is asked for every call of a module.
 _CALLEE_STEPS = 400
 _NEVER = 1_000_000
@@ -303,6 +305,9 @@ class Backward:
             trail = work()
         finally:
             del search.open[key]
+        if len(trail.sources) > _MAX_SOURCES:
+            few = dict(list(trail.sources.items())[:_MAX_SOURCES])
+            trail = Trail(few, dict(trail.lost)).lose("made in more ways than can be told apart")
         # A step that was cut short by one further out is only part of an answer. In a tangle that
         # used up the whole search it is kept all the same: it says that it is lost, and to search
         # the tangle again from each of its ends would take very long.
@@ -435,7 +440,11 @@ class Backward:
         value = value.at(path)
         trail = Trail()
         for each in value.producers:
-            trail.add(Source(each.name, None, each.place, each.called))
+            if len(each.name) > _MAX_NAME:
+                # Modules that call each other in a ring would make it longer in every round.
+                trail.lose("the trail is longer than can be followed")
+            else:
+                trail.add(Source(each.name, None, each.place, each.called))
         for why in value.lost:
             trail.lose(why)
         return trail
@@ -747,16 +756,24 @@ class Backward:
 
     def _from_call(self, node: cst.Call, path: Path) -> Trail:
         func = node.func
-        resolved = self.names.names_of(func)
-        if resolved.certain:
-            through = self._from_known(node, next(iter(resolved.names)), path)
+        name = self.callee_name(func)
+        if name:
+            through = self._from_known(node, name, path)
             if through is not None:
                 return through
-        if isinstance(func, cst.Attribute) and not resolved.names:
+        if isinstance(func, cst.Attribute) and not self.names.names_of(func).names:
             through = self._from_method(node, func, path)
             if through is not None:
                 return through
         return self._called(self.trail_of(func, ()), node, path)
+
+    def callee_name(self, func: cst.BaseExpression) -> str:
+        """The one name of a callee, or empty. No star import is taken to shadow a builtin."""
+        resolved = self.names.names_of(func)
+        if len(resolved.names) != 1:
+            return ""
+        (name,) = resolved.names
+        return name if resolved.certain or name.startswith("builtins.") else ""
 
     def _from_known(self, node: cst.Call, name: str, path: Path) -> Trail | None:
         """Calls of builtins and of the standard library that hand a value on."""
