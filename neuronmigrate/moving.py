@@ -61,12 +61,12 @@ class _Refused(Exception):
     """A call cannot be rewritten. Its text says why."""
 
 
-def move_forward(site: Site, group: Group, call: cst.Call, *, bfloat16: bool) -> Moved:
+def move_forward(site: Site, group: Group, call: cst.Call, *, as_float32: bool) -> Moved:
     """Move the inputs of a direct call of a model, switch gradients off, bring the outputs back.
 
-    `bfloat16` says that the model is loaded in bfloat16 where float32 answered before: numpy has no
-    bfloat16, so outputs are brought back as float32. All models that may be called here have to share
-    the group: what another of them has moved already is not moved again.
+    `as_float32` says that the model is loaded in half precision where float32 answered before, so
+    outputs are brought back as float32; numpy has no bfloat16. All models that may be called here have
+    to share the group: what another of them has moved already is not moved again.
     """
     moved = site.notes.setdefault("moved", set())
     if call in moved:
@@ -77,7 +77,7 @@ def move_forward(site: Site, group: Group, call: cst.Call, *, bfloat16: bool) ->
         inputs.add(call)
     except _Refused as refused:
         return Moved(str(refused))
-    outputs, left = _bring_back(site, group, call, bfloat16, unseen=inputs.unseen)
+    outputs, left = _bring_back(site, group, call, as_float32, unseen=inputs.unseen)
     for old, new in [*inputs.changes, *outputs]:
         if old not in moved:
             moved.add(old)
@@ -397,7 +397,7 @@ def _read_elsewhere(site: Site, value: cst.BaseExpression) -> bool:
 
 
 def _bring_back(
-    site: Site, group: Group, call: cst.Call, bfloat16: bool, *, unseen: bool
+    site: Site, group: Group, call: cst.Call, as_float32: bool, *, unseen: bool
 ) -> tuple[list[tuple[cst.BaseExpression, cst.BaseExpression]], list[str]]:
     """Edits that bring the tensors of an output to the CPU, and what could not be followed."""
     found = site.flow.uses_of(call)
@@ -437,8 +437,8 @@ def _bring_back(
             left.append(_said(site, use.node, "the output is changed"))
         elif field in TUPLES or (field.lstrip("-").isdigit() and field != "0") or not field:
             left.append(_said(site, use.node, f"`{edits.short(parent)}` may be a tuple of tensors"))
-        elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, bfloat16):
-            changes.append((parent, _home(parent, bfloat16)))
+        elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, as_float32):
+            changes.append((parent, _home(parent, as_float32)))
     for node, why in found.lost:
         left.append(_said(site, node, why))
     return changes, [*others, *(f"{text}: its tensors are on the device now" for text in dict.fromkeys(left))]
@@ -463,7 +463,7 @@ def _said(site: Site, node: cst.CSTNode, what: str) -> str:
     return f"line {site.positions.span(node).line}: {what}"
 
 
-def _goes_home(site: Site, node: cst.CSTNode, bfloat16: bool) -> bool:
+def _goes_home(site: Site, node: cst.CSTNode, as_float32: bool) -> bool:
     """Whether what follows works on the device, or brings the tensor to the CPU as it should be."""
     seen: list[str] = []
     parent = site.parent(node)
@@ -480,9 +480,9 @@ def _goes_home(site: Site, node: cst.CSTNode, bfloat16: bool) -> bool:
     return (
         "cpu" in seen
         and all(name in ("detach", "float") for name in before)
-        and (not bfloat16 or "float" in before)
+        and (not as_float32 or "float" in before)
     )
 
 
-def _home(node: cst.BaseExpression, bfloat16: bool) -> cst.BaseExpression:
-    return edits.expression("{x}.float().cpu()" if bfloat16 else "{x}.cpu()", x=node)
+def _home(node: cst.BaseExpression, as_float32: bool) -> cst.BaseExpression:
+    return edits.expression("{x}.float().cpu()" if as_float32 else "{x}.cpu()", x=node)
