@@ -15,7 +15,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.apply import apply
 from neuronmigrate.edits import Statement
-from neuronmigrate.names import Binding, Names, Scope
+from neuronmigrate.names import Binding, Names, Scope, ScopeKind
 from neuronmigrate.site import Fresh, Ref
 
 # Modules that are imported whole, and the alias under which they are customary.
@@ -109,6 +109,8 @@ class Settler:
         self.emitted: list[str] = []
         self.touched: list[cst.CSTNode] = []
         self.instead: dict[str, str] = {}
+        self.taken_over: set[cst.CSTNode] = set()
+        """Imports of the user's that one above them makes needless."""
 
     def settle(self) -> Settled:
         """Choose local names, write the imports and take the legacy ones away."""
@@ -119,7 +121,11 @@ class Settler:
         changes += self._import_edits()
         tree = apply(self.tree, self.names.parent, changes, {}, {}, self._knows)
         return Settled(
-            tree, frozenset(self.going), tuple(dict.fromkeys(self.emitted)), tuple(self.touched), self.instead
+            tree,
+            frozenset(self.going.keys() - self.taken_over),
+            tuple(dict.fromkeys(self.emitted)),
+            tuple(self.touched),
+            self.instead,
         )
 
     def _knows(self, node: cst.CSTNode) -> bool:
@@ -170,10 +176,27 @@ class Settler:
             final = Wanted(final.module, final.name, self._free_name(final, slot, nodes))
             if final not in slot.wanted:
                 slot.wanted.append(final)
+            self._take_over(final, slot, nodes)
             if slot.replaces and ref.anchor is not None:
                 self.instead[final.local] = ref.anchor.name
             for token, node in users:
                 self._put(token, node, _chain(final.text, attributes))
+
+    def _take_over(self, wanted: Wanted, slot: Slot, users: Iterable[cst.CSTNode]) -> None:
+        """Let later imports of the same thing go: they would make the name a local one, or bind it twice."""
+        home = self._slot_scope(slot)
+        start = self.names.order_of(slot.at) if slot.at is not None else -1
+        for user in users:
+            start_scope: Scope | None = self.names.scope(user)
+            scope = start_scope
+            while scope is not None:
+                seen = scope is start_scope or scope.kind is not ScopeKind.CLASS
+                for binding in scope.bindings.get(wanted.local, ()) if seen else ():
+                    later = scope is not home or self.names.order_of(binding.node) > start
+                    if binding.target == wanted.target and later and binding.node not in self.going:
+                        self.going[binding.node] = binding
+                        self.taken_over.add(binding.node)
+                scope = None if scope is home else scope.parent
 
     def _shared(
         self, by_slot: dict[int, list[tuple[str, cst.CSTNode]]]
@@ -397,9 +420,11 @@ class Settler:
 
     def _is_free(self, name: str, target: str, scope: Scope, user: cst.CSTNode) -> bool:
         """Whether a name can be bound in a scope and be read as that at a node below it."""
-        current: Scope | None = self.names.scope(user)
+        first: Scope | None = self.names.scope(user)
+        current = first
         while current is not None:
-            for binding in current.bindings.get(name, ()):
+            seen = current is first or current.kind is not ScopeKind.CLASS
+            for binding in current.bindings.get(name, ()) if seen else ():
                 if binding.node not in self.going and binding.target != target:
                     return False
             if current is scope:
@@ -537,8 +562,18 @@ class Settler:
 
     def _emptied_guards(self, gone: dict[cst.CSTNode, list[cst.CSTNode]]) -> list[cst.Try]:
         """The `try` statements that only guarded legacy imports which all go."""
-        guards = [self._guard(small) for small in gone]
-        return list(dict.fromkeys(guard for guard in guards if guard is not None))
+        guards = {guard for small in gone if (guard := self._guard(small)) is not None}
+        return [
+            guard
+            for guard in guards
+            if guarded_try(guard)
+            and all(
+                isinstance(small, (cst.Import, cst.ImportFrom))
+                and small in gone
+                and self._all_go(small, gone)
+                for small in _smalls(guard.body)
+            )
+        ]
 
     def _merge(self) -> dict[cst.ImportFrom, list[Wanted]]:
         """Names that join a `from` import of the same module and block, taken out of their slots."""

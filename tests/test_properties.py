@@ -135,6 +135,7 @@ TAKEN = (
     "torch = keep({n})",
     "os = keep({n})",
     "rank = device = keep({n})",
+    "import torch",
 )
 """Other uses of the names that a rewrite would like to use."""
 
