@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import libcst as cst
 
@@ -24,6 +25,7 @@ from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
+ItemT = TypeVar("ItemT")
 
 # Legacy class and the class that loads the same checkpoint (optimum-neuron 0.0.5 to 0.4.5).
 CLASSES = {
@@ -194,28 +196,28 @@ def _decide_loads(site: Site) -> None:
     for load in loads:
         if load.refused:
             site.mark(load.call, load.use.name, load.refused, load.by_hand)
-    for members in _clusters(site, [load for load in loads if not load.refused]):
+    for members in _clusters([(_reached(site, load), load) for load in loads if not load.refused]):
         _rewrite(site, members, stay)
 
 
-def _clusters(site: Site, loads: list[Load]) -> list[list[Load]]:
-    """Loads by what they share: calls, statements, outputs, dictionaries, variables."""
-    clusters: list[tuple[set[object], list[Load]]] = []
-    for load in loads:
-        shared = _reached(site, load)
-        members = [load]
+def _clusters(items: list[tuple[set[object], ItemT]]) -> list[list[ItemT]]:
+    """Items in groups of those that share something, in their order."""
+    clusters: list[tuple[set[object], list[int]]] = []
+    for number, (keys, _) in enumerate(items):
+        shared, members = set(keys), [number]
         apart = []
-        for keys, others in clusters:
-            if keys & shared:
-                shared |= keys
-                members = [*others, *members]
+        for others, numbers in clusters:
+            if others & shared:
+                shared |= others
+                members += numbers
             else:
-                apart.append((keys, others))
+                apart.append((others, numbers))
         clusters = [*apart, (shared, members)]
-    return [sorted(members, key=loads.index) for _, members in clusters]
+    return [[items[number][1] for number in sorted(members)] for _, members in clusters]
 
 
 def _reached(site: Site, load: Load) -> set[object]:
+    """What the rewrite of a load may touch: dictionaries, variables, calls."""
     reached: set[object] = set(load.spread.values())
     for name in load.dropped:
         reached.update(site.names.bindings_at(name))
@@ -223,23 +225,26 @@ def _reached(site: Site, load: Load) -> set[object]:
         parent = site.parent(use.node)
         around = site.parent(parent) if parent is not None else None
         called = parent if isinstance(parent, cst.Call) else around
-        if not isinstance(called, cst.Call):
-            continue
-        reached.add(called)
-        if model_of(called) is use.node:
-            reached.update(
-                each for each in site.ancestors(called) if isinstance(each, cst.BaseSmallStatement)
-            )
-            reached.update(site.parent(each.node) for each in site.flow.uses_of(called).uses)
+        if isinstance(called, cst.Call):
+            reached.add(called)
+            if model_of(called) is use.node:
+                reached |= _reached_by_call(site, called)
+    return reached
+
+
+def _reached_by_call(site: Site, call: cst.Call) -> set[object]:
+    """What the rewrite of a call of a model may touch: its statement, and where its output is read."""
+    reached: set[object] = {each for each in site.ancestors(call) if isinstance(each, cst.BaseSmallStatement)}
+    reached.update(each.node for each in site.flow.uses_of(call).uses)
     return reached
 
 
 def _rewrite(site: Site, loads: list[Load], stay: set[cst.Call]) -> None:
     group = site.group(loads[0].use)
-    as_float32 = any(load.as_float32 for load in loads)
-    calls = {}
-    for load in loads:
-        calls[load] = _follow(site, group, load, as_float32, stay)
+    # A call that two models share is rewritten for the first of them: for one whose outputs were float32.
+    calls = {
+        load: _follow(site, group, load, stay) for load in sorted(loads, key=lambda each: not each.as_float32)
+    }
     if group.refused:
         for load in loads:
             site.mark(load.call, load.use.name, group.refused, load.by_hand)
@@ -706,22 +711,20 @@ def decide_elsewhere(site: Site) -> None:
                 f"it may call the model that is loaded at {place}, and may call something else",
                 "if it does, move its inputs to the device and call it under `torch.no_grad()`",
             )
-    if not found:
-        return
-    # One group: outputs of several calls may meet.
-    group = site.group()
-    for call, name, place in found:
-        # The dtype is written in the other module; float32 stays what it is under `.float()`.
-        moved = move_forward(site, group, call, as_float32=True)
-        if moved.refused:
-            group.refuse(f"line {site.positions.span(call).line}: {moved.refused}")
-        elif not dotted_name(model_of(call)):
-            group.refuse("the model is called without a name, so its device cannot be asked for")
-        why = f"the model of {place} is on the device: inputs are moved and outputs brought back"
-        if moved.todo:
-            group.review(call, name, why, "; ".join(moved.todo))
-        else:
-            group.fixed(call, name, why)
+    for calls in _clusters([(_reached_by_call(site, each[0]), each) for each in found]):
+        group = site.group()
+        for call, name, place in calls:
+            # The dtype is written in the other module; float32 stays what it is under `.float()`.
+            moved = move_forward(site, group, call, as_float32=True)
+            if moved.refused:
+                group.refuse(moved.refused)
+            elif not dotted_name(model_of(call)):
+                group.refuse("the model has no name here of which its device could be asked")
+            why = f"the model of {place} is on the device: inputs are moved and outputs brought back"
+            if moved.todo:
+                group.review(call, name, why, "; ".join(moved.todo))
+            else:
+                group.fixed(call, name, why)
 
 
 def _loads_elsewhere(site: Site, model: cst.BaseExpression) -> list[tuple[str, str, bool]]:
@@ -743,7 +746,7 @@ def _is_load(name: str) -> bool:
     return name.removesuffix(".from_pretrained") in CLASSES and name.endswith(".from_pretrained")
 
 
-def _follow(site: Site, group: Group, load: Load, as_float32: bool, stay: set[cst.Call]) -> str:
+def _follow(site: Site, group: Group, load: Load, stay: set[cst.Call]) -> str:
     """Rewrite every place where the loaded model goes; says what was done in a few words."""
     todo = load.todo
     found = site.flow.uses_of(load.call)
@@ -758,7 +761,7 @@ def _follow(site: Site, group: Group, load: Load, as_float32: bool, stay: set[cs
                 makers = site.flow.origin_of(use.node).producers
                 if any(each.node in stay for each in makers):
                     group.refuse(f"line {line}: a model that stays a legacy one may be called here as well")
-            answer = move_forward(site, group, called, as_float32=as_float32)
+            answer = move_forward(site, group, called, as_float32=load.as_float32)
             if answer.refused:
                 group.refuse(f"line {line}: {answer.refused}")
             todo.extend(answer.todo)
@@ -805,6 +808,8 @@ def _attribute(site: Site, node: cst.Attribute, todo: list[str]) -> None:
         todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
     elif name == "device" and not _is_input_device(site, node):
         todo.append(f"line {line}: `{edits.short(node)}` was the CPU and is the Neuron device now")
+    elif name in ("forward", "__call__"):
+        todo.append(f"line {line}: `{edits.short(node)}` is kept; move inputs of its calls to `model.device`")
     elif node in told:
         return
     elif name in GONE_ATTRIBUTES:
@@ -826,8 +831,9 @@ _MOVERS = ("cpu", "cuda", "to")
 
 def _is_input_device(site: Site, node: cst.Attribute) -> bool:
     """Whether `model.device` is only read to move an input of that model's call where it stands."""
+    name = dotted_name(node.value)
     for around in site.ancestors(node):
-        if isinstance(around, cst.Call) and dotted_name(model_of(around)) == dotted_name(node.value) != "":
+        if name and isinstance(around, cst.Call) and dotted_name(model_of(around)) == name:
             return True
         if isinstance(around, cst.BaseSmallStatement):
             return False

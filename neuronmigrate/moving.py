@@ -72,9 +72,9 @@ def move_forward(site: Site, group: Group, call: cst.Call, *, as_float32: bool) 
     if call in moved:
         return Moved()
     try:
-        where = _no_grad_place(site, call)
         inputs = _Inputs(site, group, model_of(call))
         inputs.add(call)
+        where = _no_grad_place(site, call)
     except _Refused as refused:
         return Moved(str(refused))
     outputs, left = _bring_back(site, group, call, as_float32, unseen=inputs.unseen)
@@ -140,7 +140,7 @@ def _no_grad_place(site: Site, node: cst.CSTNode) -> cst.BaseSmallStatement | No
             "its statement gives way to other code (`await`, `yield`), which would run without gradients "
             "too: give its output a name first"
         )
-    if _trains(site) and not _is_plain(site, node):
+    if _trains(site) and not _is_plain(site, node) and not _is_printed(site, small):
         raise _Refused(
             "its statement computes more, in a file that trains: under `torch.no_grad()` that would get "
             "no gradient either; give its output a name first"
@@ -189,6 +189,12 @@ def _is_plain(site: Site, node: cst.CSTNode) -> bool:
     return isinstance(parent, (cst.Assign, cst.AnnAssign, cst.Expr, cst.Return))
 
 
+def _is_printed(site: Site, small: cst.BaseSmallStatement) -> bool:
+    """Whether nothing of a statement can be used further."""
+    call = small.value if isinstance(small, cst.Expr) else None
+    return isinstance(call, cst.Call) and site.name_of(call.func) == "builtins.print"
+
+
 def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """A node and what runs when it does."""
     yield node
@@ -230,6 +236,8 @@ class _Inputs:
         """Move one input."""
         if name == "labels":
             self.todo.append(_LABELS)
+        if name == "return_dict" and edits.code_of(value) not in ("True", "None"):
+            self.todo.append("`return_dict` was ignored before; where it is False the output is a tuple now")
         if name not in _FLAGS:
             self.change(value, self.moved(value))
 
@@ -243,7 +251,7 @@ class _Inputs:
             return value
         if isinstance(value, cst.IfExp):
             return value.with_changes(body=self.moved(value.body), orelse=self.moved(value.orelse))
-        if isinstance(value, (cst.Comparison, cst.BooleanOperation)) or (
+        if isinstance(value, cst.BooleanOperation) or (
             isinstance(value, cst.UnaryOperation) and isinstance(value.operator, cst.Not)
         ):
             raise _Refused(f"whether `{edits.short(value)}` is a tensor cannot be told")

@@ -151,7 +151,7 @@ class Group:
         """Put an expression or an argument in the place of another. `new` may hold parts of `old`."""
         quote = self.site.enclosing_quotes(old)
         if quote:
-            new = new.visit(_Requote(quote))  # type: ignore[assignment]
+            new = new.visit(_Requote(quote, self.site))  # type: ignore[assignment]
         self.edits.append(edits.Replace(old, new))
 
     def replace_statement(
@@ -382,9 +382,21 @@ class Site:
 class _Requote(cst.CSTTransformer):
     """Turns the quotes of new strings, which would end the f-string around them before Python 3.12."""
 
-    def __init__(self, taken: str) -> None:
+    def __init__(self, taken: str, site: Site) -> None:
         super().__init__()
         self.taken = taken
+        self.site = site
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        # What stood there before keeps its identity: other edits are about it.
+        return self.site.parent(node) is None
+
+    def on_leave(  # type: ignore[override]
+        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
+    ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
+        if self.site.parent(original_node) is not None:
+            return updated_node
+        return super().on_leave(original_node, updated_node)
 
     def leave_SimpleString(
         self, original_node: cst.SimpleString, updated_node: cst.SimpleString
