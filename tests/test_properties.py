@@ -12,10 +12,13 @@ import builtins
 import collections
 import os
 import re
+import subprocess
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +33,8 @@ tried = settings(
     max_examples=EXAMPLES or 40,
     # Making a failing program shorter takes minutes; it is short enough to be read as it is.
     phases=list(Phase) if EXAMPLES else [Phase.explicit, Phase.generate],
+    # The daily run tries the same programs each time; the nightly one looks for new ones.
+    derandomize=not EXAMPLES,
     deadline=None,  # a machine that is busy is no failure
     database=None,
     report_multiple_bugs=False,
@@ -135,7 +140,6 @@ TAKEN = (
     "torch = keep({n})",
     "os = keep({n})",
     "rank = device = keep({n})",
-    "import torch",
 )
 """Other uses of the names that a rewrite would like to use."""
 
@@ -447,3 +451,11 @@ def test_no_hit_no_write(program: str, mention: str) -> None:
     assert result.after is None
     assert result.problems == ()
     assert not [finding for finding in result.findings if finding.state is not State.NOTE]
+
+
+@pytest.mark.nightly
+def test_many_more_programs() -> None:
+    """The same properties on programs that no run has seen before."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(command, env={**os.environ, "EXAMPLES": "500"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
