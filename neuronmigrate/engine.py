@@ -586,6 +586,11 @@ class _File:
                 continue
             around = node if isinstance(node, Statement) else self.site.statement(node)
             edited.append(self._edited_lines(around))
+            if not isinstance(node, Statement):
+                # `else: call()` stands below the header of the statement that it belongs to.
+                span = self.positions.span(node)
+                first, last = span.line, span.end_line
+                edited.append((self.restorer.original_line(first), self.restorer.original_line(last)))
         faults = list(
             proof.prove(
                 self.raw,

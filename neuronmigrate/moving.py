@@ -493,4 +493,6 @@ def _goes_home(site: Site, node: cst.CSTNode, as_float32: bool) -> bool:
 
 
 def _home(node: cst.BaseExpression, as_float32: bool) -> cst.BaseExpression:
-    return edits.expression("{x}.float().cpu()" if as_float32 else "{x}.cpu()", x=node)
+    # Parentheses around it stay where they are, around the whole.
+    bare = node.with_changes(lpar=(), rpar=())
+    return edits.expression("{x}.float().cpu()" if as_float32 else "{x}.cpu()", x=bare)
