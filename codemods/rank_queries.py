@@ -75,7 +75,7 @@ KNOWS = {
     ProcessGroup.ABSENT: "no process group was started before this, so `{}` of the launcher is read",
     ProcessGroup.UNKNOWN: "the process group is asked if there is one, else `{}` of the launcher is read",
 }
-FEW = 2
+FEW = 1
 """How often the conditional is written out in one file before a helper function is."""
 
 PRINT_HELPER = '''\
