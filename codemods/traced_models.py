@@ -852,6 +852,10 @@ def _argument_use(site: Site, group: Group, node: cst.BaseExpression, todo: list
         _pipeline(site, group, call, todo)
     elif name in ("builtins.print", "builtins.type", "builtins.id", "builtins.isinstance", "builtins.repr"):
         return
+    elif isinstance(call.func, cst.Name) and any(
+        isinstance(each.node, cst.ClassDef) for each in site.names.bindings_at(call.func)
+    ):
+        group.refuse(f"line {line}: `{call.func.value}` keeps the model where its calls cannot be followed")
     else:
         todo.append(
             f"line {line}: `{edits.short(call.func)}` gets the model; inputs of calls there have to be moved"
