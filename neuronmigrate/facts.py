@@ -119,6 +119,8 @@ class ModuleFacts:
     calls: tuple[CallFacts, ...] = ()
     reads: frozenset[str] = frozenset()
     """Absolute names of other modules' things that it reads."""
+    attributes: frozenset[str] = frozenset()
+    """Names of the attributes that it reads on anything but imported modules and classes."""
 
 
 class Facts(Protocol):
@@ -144,6 +146,9 @@ class Facts(Protocol):
 
     def used_elsewhere(self, name: str) -> bool:
         """Whether a module other than its own reads a name."""
+
+    def attribute_used_elsewhere(self, owner: str, attribute: str) -> bool:
+        """Whether a module other than that of a class may read an attribute of its instances."""
 
 
 class ProjectFacts:
@@ -278,6 +283,13 @@ class ProjectFacts:
         home = self._split(name)
         own = home[0].module if home else ""
         return bool(self._reads.get(name, set()) - {own})
+
+    def attribute_used_elsewhere(self, owner: str, attribute: str) -> bool:
+        home = self._split(owner)
+        own = home[0].module if home else ""
+        return self.used_elsewhere(owner) and any(
+            attribute in each.attributes for each in self.modules.values() if each.module != own
+        )
 
     def homes(self, facts: ModuleFacts) -> set[str]:
         """The modules of the project that a module reads from or passes something to."""

@@ -80,7 +80,8 @@ class UseKind(str, enum.Enum):
     ARGUMENT = "argument"
     """Passed to a callable outside the project."""
     HANDED_ON = "handed on"
-    """Passed to a function of another module of the project, where `origin_of` finds it again."""
+    """Within reach of another module of the project, alone or in a container: passed to a function
+    there, or returned, kept or named where that module reads it. `origin_of` finds it again there."""
     RETURNED = "returned"
     STORED = "stored"
     """Put where it cannot be followed."""
@@ -146,7 +147,7 @@ class _Forward:
             self.flow.begin()
             self.follow(node, path)
         order = self.names.order_of
-        uses = sorted(self.uses.values(), key=lambda each: order(each.node))
+        uses = sorted(self.uses.values(), key=lambda each: (order(each.node), each.kind is UseKind.HANDED_ON))
         lost = sorted(self.lost.values(), key=lambda each: order(each[0]))
         return Uses(tuple(uses), tuple(lost))
 
@@ -164,6 +165,10 @@ class _Forward:
         """Note a use of the value; of a container that holds it, nothing is noted."""
         if not path:
             self.uses[id(node), kind] = Use(node, kind)
+
+    def hand(self, node: cst.BaseExpression) -> None:
+        """Note that another module gets the value, or a container that holds it."""
+        self.uses[id(node), UseKind.HANDED_ON] = Use(node, UseKind.HANDED_ON)
 
     def lose(self, node: cst.CSTNode, why: str) -> None:
         self.lost[id(node), why] = (node, why)
@@ -257,7 +262,10 @@ class _Forward:
                 self.kept(node, store.node, inner)
             else:
                 self.readers(store, inner)
+                if store.scope is self.names.module_scope and self.used_elsewhere(self.flow.qualified(store)):
+                    self.hand(node)
                 if isinstance(store.scope.node, cst.ClassDef):
+                    self.reach(node, store.scope.node, store.name)
                     for load in self.flow.attribute_loads(store.scope.node, store.name):
                         self.push(load, inner)
 
@@ -330,6 +338,7 @@ class _Forward:
             self.use(node, UseKind.STORED, path)
             self.lose(node, f"kept as `{dotted_name(target) or target.attr.value}`")
             return
+        self.reach(node, owner, target.attr.value)
         for load in self.flow.attribute_loads(owner, target.attr.value):
             self.push(load, path)
 
@@ -346,7 +355,7 @@ class _Forward:
         escape = flow.escapes(function)
         if escape:
             self.lose(node, f"returned by {who}, which is {escape}")
-        elif not known and not self.read_elsewhere(function):
+        elif not self.hand_out(node, function) and not known:
             self.lose(node, f"returned by {who}, whose callers are not known")
 
     def special(self, function: cst.FunctionDef, path: Path) -> bool:
@@ -394,21 +403,37 @@ class _Forward:
             sites = self.flow.call_sites(definition)
             for site in sites:
                 self.targets(site.call, path)
-            if sites or self.read_elsewhere(definition):
+            if self.hand_out(node, definition) or sites:
                 return
         name = function_name(definition) if isinstance(definition, (cst.FunctionDef, cst.Lambda)) else ""
         self.lose(node, f"yielded by `{name}`")
 
-    def read_elsewhere(self, function: Function) -> bool:
-        """Whether other modules call a function: there, `origin_of` finds what it returns."""
-        facts = self.flow.facts
-        if facts is None or not isinstance(function, cst.FunctionDef) or not self.names.module_name:
+    def hand_out(self, node: cst.BaseExpression, function: Function) -> bool:
+        """Note it if other modules call the function that returns the value; whether they do."""
+        if not isinstance(function, cst.FunctionDef):
             return False
-        name = self.flow.qualified(self.names.bound_by(function)[0])
-        if facts.used_elsewhere(name):
-            return True
         owner = self.names.scope(function).node
-        return isinstance(owner, cst.ClassDef) and facts.used_elsewhere(self.flow.qualified_class(owner))
+        used = self.used_elsewhere(self.flow.qualified(self.names.bound_by(function)[0]))
+        if isinstance(owner, cst.ClassDef):
+            used = used or self.attribute_used_elsewhere(owner, function.name.value)
+        if used:
+            self.hand(node)
+        return used
+
+    def reach(self, node: cst.BaseExpression, owner: cst.ClassDef, attribute: str) -> None:
+        """Note it if other modules may read the attribute that holds the value."""
+        if self.attribute_used_elsewhere(owner, attribute):
+            self.hand(node)
+
+    def used_elsewhere(self, name: str) -> bool:
+        facts = self.flow.facts
+        return facts is not None and bool(self.names.module_name) and facts.used_elsewhere(name)
+
+    def attribute_used_elsewhere(self, owner: cst.ClassDef, attribute: str) -> bool:
+        facts = self.flow.facts
+        if facts is None or not self.names.module_name:
+            return False
+        return facts.attribute_used_elsewhere(self.flow.qualified_class(owner), attribute)
 
     def attribute(self, node: cst.BaseExpression, parent: cst.Attribute, path: Path) -> None:
         call = self.names.parent(parent)
@@ -516,7 +541,7 @@ class _Forward:
             return
         facts = self.flow.facts
         if facts is not None and any(facts.knows(each) for each in resolved.names):
-            self.use(node, UseKind.HANDED_ON, path)
+            self.hand(node)
             return
         self.use(node, UseKind.ARGUMENT, path)
         if path:

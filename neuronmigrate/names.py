@@ -478,8 +478,9 @@ class Names:
         """A name that no binding reaches: from a star import, a builtin, or nothing."""
         if self._find(base, scope) is not None:
             return _NOTHING
-        for _, module in reversed(self.stars):
-            if self._export(f"{module}.{base}") is not None:
+        for module in (*(module for _, module in reversed(self.stars)), self.module_name):
+            # What this module itself hands on tells of names that the starred one defines.
+            if self.stars and self._export(f"{module}.{base}") is not None:
                 return self._settle(".".join((module, base, *parts)))
         if base in _BUILTINS:
             return _Answer(frozenset({".".join(("builtins", base, *parts))}), bool(self.stars))

@@ -1223,7 +1223,12 @@ def _arg(walk: Walk, node: cst.Arg) -> None:
 @_on(cst.Call)
 def _call(walk: Walk, node: cst.Call) -> None:
     walk.visit(node.func, node)
-    walk.visit_all(node.args, node)
+    for arg in node.args:
+        # Calls nest deeper than anything else, so their arguments take no step of their own.
+        walk.enter(arg, node)
+        if arg.keyword is not None:
+            walk.enter(arg.keyword, arg)
+        walk.visit(arg.value, arg)
     walk.calls.append(node)
     if last_name(node.func) in _STRING_TAKERS:
         walk.maybe_quoted.append(node)

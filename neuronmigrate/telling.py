@@ -82,6 +82,7 @@ class _Telling:
             classes=classes,
             calls=tuple(self.calls()),
             reads=frozenset(self.reads()),
+            attributes=frozenset(self.attributes()),
         )
 
     def shape(self, ask: Callable[[Path], Trail], depth: int = 2, path: Path = ()) -> Outside:
@@ -180,15 +181,26 @@ class _Telling:
                 told = tuple((key, value) for key, value in args if _telling(value))
                 yield CallFacts(source.name, source.bound, told, spread, self.place(call))
 
+    def attributes(self) -> Iterator[str]:
+        for node in self.names.nodes(cst.Attribute):
+            if not self.names.names_of(node).names:
+                yield node.attr.value
+
     def reads(self) -> Iterator[str]:
-        for binding in self.names.imports:
+        names = self.names
+        loads = [load for binding in names.imports for load in names.references(binding)]
+        if names.stars:
+            loads += [
+                load for load in names.nodes(cst.Name) if names.is_load(load) and not names.bindings_at(load)
+            ]
+        for binding in names.imports:
             yield binding.target
-            for load in self.names.references(binding):
-                chain: cst.BaseExpression = load
-                around = self.names.parent(chain)
-                while isinstance(around, cst.Attribute):
-                    chain, around = around, self.names.parent(around)
-                yield from self.names.names_of(chain).names
+        for load in loads:
+            chain: cst.BaseExpression = load
+            around = names.parent(chain)
+            while isinstance(around, cst.Attribute):
+                chain, around = around, names.parent(around)
+            yield from (each for each in names.names_of(chain).names if not each.startswith("builtins."))
 
 
 def _telling(value: Outside) -> bool:

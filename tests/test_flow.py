@@ -661,7 +661,46 @@ def test_what_is_handed_to_another_module_is_found_there() -> None:
     names, flow = flows["b"]
     assert described(names, flow, names.calls[0]) == [BOUND, "handed on: x"]
     names, flow = flows["c"]
-    assert described(names, flow, names.calls[0]) == ["returned: return make()"]
+    assert described(names, flow, names.calls[0]) == ["returned: return make()", "handed on: return make()"]
+
+
+def test_what_another_module_may_read_is_handed_on() -> None:
+    _, flows = project(
+        a="""
+            model = make()
+            unread = make()
+            class Service:
+                def __init__(self):
+                    self.model = make()
+                    self.secret = make()
+                def pair(self):
+                    return 1, make()
+                def hidden(self):
+                    return make()
+        """,
+        b="from a import Service, model\nmodel()\ns = Service()\ns.model()\ns.pair()[1]()\n",
+    )
+    names, flow = flows["a"]
+    calls = [each for each in names.calls if names.name_of(each.func) == "lib.make"]
+    assert [described(names, flow, each) for each in calls] == [
+        ["bound: model = make()", "handed on: model = make()"],
+        ["bound: unread = make()"],
+        ["bound: self.model = make()", "handed on: self.model = make()"],
+        ["bound: self.secret = make()"],
+        ["handed on: return 1, make()"],
+        ["returned: return make()", "lost: returned by `hidden`, whose callers are not known"],
+    ]
+
+
+def test_star_imports_within_the_project() -> None:
+    _, flows = project(
+        a="import torch_xla.core.xla_model as xm\nmodel = make()\ndef load():\n    return make()",
+        b="from a import *\nask(load())\nask(model)\nask(xm)",
+    )
+    names, flow = flows["b"]
+    assert [shown(flow, each) for each in asked(names)] == [MADE, MADE, "torch_xla.core.xla_model"]
+    names, flow = flows["a"]
+    assert described(names, flow, names.calls[0])[-1] == "handed on: model = make()"
 
 
 def test_modules_that_call_each_other_in_a_ring() -> None:
