@@ -712,13 +712,11 @@ class _File:
         for statement in [node for node in self.positions if isinstance(node, Statement)]:
             for text, mark in self._standing(statement, ("TODO", "REVIEW")):
                 names = ", ".join(mark.names)
-                if mark.kind == "REVIEW":
-                    place, why = self._place(statement), f"a review comment stands above it: {mark.text}"
-                    todo = "delete the comment once it is looked at"
-                    findings.append(Finding(names, State.REVIEW, place, text, why, todo))
-                elif not answered.get(statement, set()) & set(mark.names):
-                    why = "the comment above it marks nothing that is found now: delete it if it is done"
-                    findings.append(Finding("mark", State.NOTE, self._place(statement), f"[{names}]", why))
+                # Some places are only known by what was rewritten around them: the comment is what is left.
+                if mark.kind == "REVIEW" or not answered.get(statement, set()) & set(mark.names):
+                    state = State.REVIEW if mark.kind == "REVIEW" else State.MARKED
+                    todo = "delete this comment once it is done"
+                    findings.append(Finding(names, state, self._place(statement), text, mark.text, todo))
         return findings
 
     def _place(self, node: cst.CSTNode) -> Place:

@@ -110,9 +110,10 @@ def test_a_mark_of_another_codemod_stays() -> None:
     assert "[xla-device] something else" in after(result)
 
 
-def test_a_mark_without_a_finding_is_told() -> None:
-    result = run("# TODO(neuronmigrate): [legacy-name] done by hand since\nprint(1)\nxm.mark_step()\n")
-    assert ("mark", "note") in states(result)
+def test_a_mark_counts_until_it_is_deleted() -> None:
+    result = run("# TODO(neuronmigrate): [legacy-name] look at it\nprint(1)\nxm.mark_step()\n")
+    assert ("legacy-name", "marked") in states(result)
+    assert "look at it\nprint(1)" in after(result)
 
 
 def test_reviews_are_left_as_comments_when_asked_for_and_count_until_deleted() -> None:
