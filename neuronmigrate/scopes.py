@@ -809,18 +809,30 @@ def _continue(walk: Walk, node: cst.Continue) -> None:
 
 @_on(cst.If)
 def _if(walk: Walk, node: cst.If) -> None:
-    outer = walk.statement(node)
-    walk.visit(node.test, node)
-    fork = walk._block
-    walk._block = walk.block(fork)
-    walk.suite(node.body, node)
-    end = walk._block
-    if node.orelse is None:
-        walk._block = walk.block(end, fork)
-    else:
+    outer = walk._statement
+    branch = walk._branch
+    ends: list[int] = []
+    # A long chain of elif costs no stack.
+    while True:
+        walk.statement(node)
+        walk.visit(node.test, node)
+        fork = walk._block
         walk._block = walk.block(fork)
-        walk.suite(node.orelse, node)
-        walk._block = walk.block(end, walk._block)
+        walk.suite(node.body, node)
+        ends.append(walk._block)
+        if node.orelse is None:
+            ends.append(fork)
+            break
+        walk._block = walk.block(fork)
+        walk._branch += 1
+        if not isinstance(node.orelse, cst.If):
+            walk.visit(node.orelse, node)
+            ends.append(walk._block)
+            break
+        walk.enter(node.orelse, node)
+        node = node.orelse
+    walk._block = walk.block(*ends)
+    walk._branch = branch
     walk._statement = outer
 
 

@@ -567,8 +567,15 @@ def test_no_dunder_all() -> None:
 
 
 def test_long_chains_do_not_exhaust_the_stack() -> None:
-    names = parsed("import a\nx = " + " + ".join(["a.b"] * 400) + "\ny = a" + ".b" * 300)
-    assert len(names.references(names.imports[0])) == 401
+    chains = [
+        "x = " + " + ".join(["a.b"] * 400),
+        "x = a" + ".b" * 300,
+        "x = a" + ".b()" * 250,
+        "if a: pass\n" + "elif a: pass\n" * 300,
+        "x = " + "f(" * 150 + "a" + ")" * 150,
+    ]
+    names = parsed("\n".join(["import a", *chains]))
+    assert len(names.references(names.imports[0])) == 400 + 1 + 1 + 301 + 1
 
 
 # Programs that run. Whatever a load really saw has to be among what we say may reach it.
