@@ -2,7 +2,7 @@
 
 Each is marked with the way out that the catalogue of legacy names knows for it, so that nothing
 legacy is left without a word. Names that the catalogue only knows by their module, such as those of the
-kernel language, are marked once, at the import they come through, with the lines that use them. Code
+kernel language, are marked once, at the import they come through, with the number of their uses. Code
 for Inf1 is left alone with a note: that chip has no native backend.
 `neuronmigrate explain NAME` says more about one of them.
 """
@@ -59,15 +59,8 @@ def _mark_import(site: Site, use: Use, entry: catalogue.Entry) -> None:
     if alias in marked or alias in site.kept_imports:
         return  # it is marked already
     marked.add(alias)
-    lines = sorted(
-        {
-            site.positions.span(other.chain).line
-            for other in site.uses
-            if other.binding.node is alias and not _is_exact(other)
-        }
-    )
-    shown = ", ".join(map(str, lines[:5])) + (f" and {len(lines) - 5} more" if len(lines) > 5 else "")
-    why = f"{entry.reason} (used on {'line' if len(lines) == 1 else 'lines'} {shown})"
+    count = sum(other.binding.node is alias and not _is_exact(other) for other in site.uses)
+    why = f"{entry.reason} (used {'once' if count == 1 else f'{count} times'} below)"
     site.mark(alias, entry.name, why, entry.advice)
 
 

@@ -757,13 +757,14 @@ def _follow(site: Site, group: Group, load: Load, stay: set[cst.Call]) -> str:
         line = site.positions.span(use.node).line
         called = parent if isinstance(parent, cst.Call) else around
         if isinstance(called, cst.Call) and model_of(called) is use.node:
+            shown = edits.short(called, 40)
             if stay and not dotted_name(use.node):
                 makers = site.flow.origin_of(use.node).producers
                 if any(each.node in stay for each in makers):
-                    group.refuse(f"line {line}: a model that stays a legacy one may be called here as well")
+                    group.refuse(f"`{shown}` may call a model that stays a legacy one as well")
             answer = move_forward(site, group, called, as_float32=load.as_float32)
             if answer.refused:
-                group.refuse(f"line {line}: {answer.refused}")
+                group.refuse(f"`{shown}`: {answer.refused}")
             todo.extend(answer.todo)
             if _expects_a_refusal(site, called):
                 todo.append(
@@ -855,7 +856,7 @@ def _argument_use(site: Site, group: Group, node: cst.BaseExpression, todo: list
     elif isinstance(call.func, cst.Name) and any(
         isinstance(each.node, cst.ClassDef) for each in site.names.bindings_at(call.func)
     ):
-        group.refuse(f"line {line}: `{call.func.value}` keeps the model where its calls cannot be followed")
+        group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
     else:
         todo.append(
             f"line {line}: `{edits.short(call.func)}` gets the model; inputs of calls there have to be moved"

@@ -358,8 +358,7 @@ class _Strings:
             return
         self.done.add(node)
         if ends.backends:
-            line = site.positions.span(ends.backends[0]).line
-            why = f"the same string names the device and, on line {line}, a process group"
+            why = "the same string names the device and a process group"
             site.mark(node, '"xla"', why, 'write `"neuron"` for both once the group is started natively')
             return
         indexed = next((call for call in map(site.parent, ends.devices) if _has_index(site, call)), None)
