@@ -6,6 +6,7 @@ import contextlib
 import enum
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
@@ -74,6 +75,13 @@ VENDORED = {
 _VENDORED_NAMES = frozenset(name.rpartition("/")[2] for name in VENDORED)
 
 
+_NOT_READ_YET = re.compile(
+    r".*\.(?:sh|bash|sbatch|slurm|ipynb|ya?ml|toml|cfg|service)|.*(?:requirements|constraints).*\.(?:txt|in)"
+    r"|.*Dockerfile.*|Makefile"
+)
+"""Kinds of files that can hold legacy names, and that nothing rewrites yet."""
+
+
 class Unreadable(ValueError):
     """A file that cannot be read."""
 
@@ -109,6 +117,8 @@ class Tree:
     problems: tuple[Problem, ...] = ()
     whole: bool = False
     """Whether everything below the root was looked for."""
+    unread: tuple[Path, ...] = ()
+    """Scripts, notebooks and requirement files: of kinds that are not read yet."""
 
 
 def discover(paths: Sequence[str | Path], settings: Settings, *, root: Path | None = None) -> Tree:
@@ -182,6 +192,7 @@ class _Search:
     findings: dict[str, Finding] = field(default_factory=dict)
     notices: dict[str, None] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     bars: dict[tuple[str, str, bool], str] = field(default_factory=dict)
     excludes: list[tuple[str, GitIgnoreSpec]] | None = None
 
@@ -204,6 +215,7 @@ class _Search:
             tuple(self.notices),
             tuple(self.problems),
             whole,
+            tuple(map(Path, sorted(set(self.unread)))),
         )
 
     def add(self, path: str) -> None:
@@ -225,9 +237,13 @@ class _Search:
         for path, tracked in self.entries(base):
             name = os.path.basename(path)
             suffixless = "." not in name
-            if not suffixless and kind_of(name) is None:
+            unread = _NOT_READ_YET.fullmatch(name) is not None
+            if not suffixless and kind_of(name) is None and not unread:
                 continue
             if self.barred(os.path.dirname(path), str(base), tracked) or self.excluded(path):
+                continue
+            if unread:
+                self.unread.append(path)
                 continue
             try:
                 mode = os.lstat(path).st_mode

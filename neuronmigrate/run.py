@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import stat
 from collections import deque
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
 POOL_FROM = 500_000
 """Bytes to rewrite, from which several processes are faster than one: each takes half a second to start."""
+UNREAD_LIMIT = 5_000_000
+"""Bytes up to which a file of a kind that is not read is searched for legacy names."""
+_LEGACY_WORDS = re.compile(
+    rb"torch[-_]xla|optimum[-.]neuron|optimum\[neuron|optimum-cli (?:export )?neuron|neuron_parallel_compile|"
+    rb"transformers[-_]neuronx|neuronx[-_]distributed|neuronx-cc|\bXLA_USE_BF16|\bXLA_DOWNCAST_BF16|NEURON_CC_FLAGS"
+)
 LISTED = 20
 """Files that an error message names."""
 
@@ -109,6 +116,7 @@ def run(
         notices += facts.notices(source.name for source in work)
         results += _decide(work, facts, settings, parts, jobs, progress)
     results.sort(key=lambda result: result.path.split("/"))
+    notices += _not_read_yet(tree)
     return Report(tuple(results), len(tree.sources), tuple(dict.fromkeys(notices)))
 
 
@@ -119,6 +127,25 @@ def run_bytes(raw: bytes, settings: Settings, parts: Engine[FactsT]) -> Report:
     facts = parts.collect(Path.cwd(), [], settings)
     result = parts.migrate("-", raw, facts, settings)
     return Report((dataclasses.replace(result, before=raw),), 1, facts.notices(["-"]))
+
+
+def _not_read_yet(tree: Tree) -> tuple[str, ...]:
+    """Say which scripts, notebooks and requirement files hold legacy names: nothing looks into them yet."""
+    found = []
+    for path in tree.unread:
+        try:
+            raw = path.read_bytes() if path.is_file() and path.stat().st_size < UNREAD_LIMIT else b""
+        except OSError:
+            continue
+        if _LEGACY_WORDS.search(raw):
+            found.append(
+                path.relative_to(tree.root).as_posix() if path.is_relative_to(tree.root) else str(path)
+            )
+    if not found:
+        return ()
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    count = "1 file holds" if len(found) == 1 else f"{len(found)} files hold"
+    return (f"{count} legacy names, of kinds that are not read yet: {shown}",)
 
 
 def _any_marker(whole: Tree, tree: Tree, parts: Engine[FactsT]) -> bool:

@@ -155,3 +155,19 @@ def test_tpu_code_is_left_alone_aloud(tmp_path: Path) -> None:
     settings = Settings(tpu=True)
     forced = run.run(files.discover([tmp_path], settings, root=tmp_path), settings, run.engine())
     assert all("mark_step" not in (result.after or b"mark_step").decode() for result in forced.results)
+
+
+def test_files_of_kinds_that_are_not_read_are_named(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "train.py": "print(1)\n",
+            "run.sh": "neuron_parallel_compile torchrun train.py\n",
+            "requirements.txt": "optimum-neuron==0.4.5\n",
+            "setup.cfg": "[metadata]\nname = mine\n",
+            "deploy/Dockerfile": "RUN pip install torch-xla\n",
+        },
+    )
+    report, _ = rewritten(tmp_path)
+    said = "3 files hold legacy names, of kinds that are not read yet: "
+    assert report.notices == (said + "deploy/Dockerfile, requirements.txt, run.sh",)
