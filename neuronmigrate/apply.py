@@ -209,7 +209,12 @@ class _Applier(cst.CSTTransformer):
         is_elif = isinstance(self.stack[-1], cst.If) and self.stack[-1].orelse is original
         if is_elif:
             return self._clause(new)
-        return self._around(original, new)
+        placed = self._around(original, new)
+        if isinstance(edit, edits.Unindent):
+            # Comments below the last statement of the block go on below it.
+            footer = [line for line in getattr(edit.body, "footer", ()) if line.comment is not None]
+            self.carried.setdefault(self.stack[-1], []).extend(footer)
+        return placed
 
     def _clause(self, new: list[Statement]) -> cst.CSTNode | cst.RemovalSentinel:
         """What takes the place of an `elif`: another `elif`, an `else`, or nothing."""

@@ -621,7 +621,7 @@ class _File:
         first, last = self._lines(statement)
         span = self.positions.span(statement)
         if isinstance(statement, (cst.SimpleStatementLine, cst.Try)) or statement in self.site.rebuilt:
-            last = span.end_line
+            last = span.end_line + len(getattr(statement.body, "footer", ()))
         first -= len(getattr(statement, "leading_lines", ()))
         lines = self.positions.code.splitlines()
         while last < len(lines) and not lines[last].strip():

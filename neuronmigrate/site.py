@@ -166,6 +166,7 @@ class Group:
 
     def unindent(self, old: cst.With | cst.If | cst.Try, body: cst.BaseSuite) -> None:
         """Put the statements of `body`, a block of `old`, in the place of `old`."""
+        self.site.rebuilt.add(old)
         self.edits.append(edits.Unindent(old, body))
 
     def refuse(self, reason: str) -> None:

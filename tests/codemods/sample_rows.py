@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from neuronmigrate.codemod import Call, Codemod, Drop, Manual, Rename
+from neuronmigrate.site import Site, Use
 
 codemod = Codemod(__name__)
 
@@ -38,3 +41,15 @@ codemod.symbol(
     because="it has no counterpart",
     todo="write it by hand",
 )
+
+
+@codemod.uses(["neuronx_distributed.sample.region"])
+def decide_region(site: Site, use: Use) -> None:
+    """Take the block out of `with region(...)`."""
+    around = next((each for each in site.ancestors(use.chain) if isinstance(each, cst.With)), None)
+    if around is None or len(around.items) > 1:
+        site.mark(use.whole, use.name, "it does not stand alone in a `with`", "take it out by hand")
+        return
+    group = site.group(use)
+    group.unindent(around, around.body)
+    group.fixed(use.whole, use.name, "the block runs as it is")
