@@ -27,12 +27,20 @@ from neuronmigrate.site import Group, Site, Use
 codemod = Codemod(__name__)
 ItemT = TypeVar("ItemT")
 
-# Legacy class and the class that loads the same checkpoint (optimum-neuron 0.0.5 to 0.4.5).
+# `NeuronModelFor...` and the class that loads the same checkpoint (optimum-neuron 0.0.5 to 0.4.5). All of
+# these cut their outputs back to the shape of their inputs, so that padding never showed.
+TASKS = {
+    "FeatureExtraction": "AutoModel",
+    "MaskedLM": "AutoModelForMaskedLM",
+    "MultipleChoice": "AutoModelForMultipleChoice",
+    "QuestionAnswering": "AutoModelForQuestionAnswering",
+    "SequenceClassification": "AutoModelForSequenceClassification",
+    "TokenClassification": "AutoModelForTokenClassification",
+}
 CLASSES = {
-    "optimum.neuron.NeuronModelForSequenceClassification": "transformers.AutoModelForSequenceClassification",
-    "optimum.neuron.modeling.NeuronModelForSequenceClassification": (
-        "transformers.AutoModelForSequenceClassification"
-    ),
+    f"{module}.NeuronModelFor{task}": f"transformers.{native}"
+    for module in ("optimum.neuron", "optimum.neuron.modeling")
+    for task, native in TASKS.items()
 }
 
 # Arguments of `from_pretrained` by what becomes of them.
