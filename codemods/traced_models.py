@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import libcst as cst
+import libcst.matchers as m
 
-from neuronmigrate import edits
+from neuronmigrate import edits, effects
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
 from neuronmigrate.moving import model_of, move_forward
@@ -129,7 +130,7 @@ class Load:
     still_read: set[Binding] = field(default_factory=set)
     """Dictionaries of which a value is read as before."""
     dropped: list[cst.Name] = field(default_factory=list)
-    """Variables that were read for arguments that go."""
+    """Names that are read in arguments that go."""
     given: set[str] = field(default_factory=set)
     """Native keywords that are taken."""
     todo: list[str] = field(default_factory=list)
@@ -139,6 +140,10 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model."""
     numerics: Numerics = Numerics.SAME
+
+    def drop(self, value: cst.BaseExpression) -> None:
+        """Take note that an expression goes, and what it read loses a reader."""
+        self.dropped += [name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)]
 
     @property
     def as_float32(self) -> bool:
@@ -324,9 +329,11 @@ def _argument(
     elif name in KEPT:
         load.args.append(arg)
     elif name in CONSUMED:
-        load.values[name] = _constant(site, load, seen)
+        load.values[name] = _constant(site, seen)
+        load.drop(seen)
     elif name == "tensor_parallel_size":
-        if edits.code_of(_constant(site, load, seen)) != "1":
+        load.drop(seen)
+        if edits.code_of(_constant(site, seen)) != "1":
             load.refused = (
                 "encoders have no tensor-parallel plan natively, so `tensor_parallel_size` has no counterpart"
             )
@@ -334,13 +341,13 @@ def _argument(
         load.args.append(arg)
         load.todo.append('attention weights need `attn_implementation="eager"` natively')
     elif name == "instance_type":
+        load.drop(seen)
         load.todo.append(
-            f"it was built for {edits.short(arg.value)}: the native device is Trainium 2 and 3 alone"
+            f"it was built for {edits.short(_constant(site, seen))}: the native device is Trainium 2 and 3 alone"
         )
     elif name in DROPPED:
-        if isinstance(arg.value, cst.Name):
-            load.dropped.append(arg.value)
-        elif isinstance(arg.value, cst.Attribute) and _is_last_reader(site, arg.value):
+        load.drop(seen)
+        if isinstance(arg.value, cst.Attribute) and _is_last_reader(site, arg.value):
             load.todo.append(f"`{edits.short(arg.value)}` was only read for an argument that went")
         elif not edits.is_pure(arg.value) and not isinstance(arg.value, cst.Subscript):
             load.todo.append(f"`{name}={edits.short(arg.value)}` went, and what it called no longer runs")
@@ -360,13 +367,11 @@ def _text(value: cst.BaseExpression) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _constant(site: Site, load: Load, value: cst.BaseExpression, *, kept: bool = False) -> cst.BaseExpression:
+def _constant(site: Site, value: cst.BaseExpression) -> cst.BaseExpression:
     """What a name stands for that is bound once, to a literal; else the expression itself."""
     if isinstance(value, cst.Name) and not edits.is_literal(value):
         binding = _only_binding(site, value)
         if binding is not None and binding.value is not None and edits.is_literal(binding.value):
-            if not kept:
-                load.dropped.append(value)
             return binding.value
     return value
 
@@ -545,8 +550,11 @@ def _unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str
             site.kept_names.add(reader.value)
         elif isinstance(assign, (cst.Assign, cst.AnnAssign)):
             _remove(site, group, assign)
-    dropped = {name for each in loads for name in each.dropped}
-    for name in load.dropped:
+    # Of a dictionary that stays, the names are still read.
+    going = {each.call for each in loads} | site.notes.get("removed", set())
+    dropped = {name for each in loads for name in each.dropped if not going.isdisjoint(site.ancestors(name))}
+    for name in filter(dropped.__contains__, load.dropped):
+        effects.forget(site, name)
         for binding in site.names.bindings_at(name):
             at_top = binding.scope is site.names.module_scope
             rest = set(site.names.references(binding)) - dropped
@@ -562,8 +570,10 @@ def _unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str
                 left.append(f"the parameter `{name.value}` was only read for an argument that went")
             elif simple and isinstance(assign, cst.Assign) and edits.is_literal(binding.value or name):
                 _remove(site, group, assign)
-            elif binding.kind is Kind.ASSIGN:
-                site.kept_names.add(name.value)
+            elif binding.kind is Kind.IMPORT:
+                if binding.node not in site.released:
+                    left.append(f"the import of `{name.value}` was only read for an argument that went")
+            else:
                 left.append(f"`{name.value}` was only read for an argument that went")
     return left
 
@@ -639,7 +649,7 @@ def _settle_source(load: Load, saved: _Saved) -> None:
         load.refused = "the checkpoint it loads cannot be seen from here"
         return
     if _is_export(load):
-        text = _text(_constant(saved.site, load, model, kept=True))
+        text = _text(_constant(saved.site, model))
         if _COMPILED_ID.match(text):
             load.todo.append(f"`{text}` looks like a compiled repository: load the original checkpoint")
         return
@@ -658,8 +668,7 @@ def _settle_source(load: Load, saved: _Saved) -> None:
         return
     original, line = source
     load.args = [arg.with_changes(value=original) if _is_model_id(arg) else arg for arg in load.args]
-    if isinstance(model, cst.Name):
-        load.dropped.append(model)
+    load.drop(model)
     load.todo.append(f"`{edits.short(model)}` held what line {line} compiled: the original is loaded instead")
 
 
@@ -687,6 +696,8 @@ def _settle_dtype(site: Site, load: Load) -> None:
     if asked is not None and not float32 and _text(asked) != "float32":
         load.todo.append(f"the compiler cast {text} operations to {name} as well; now `dtype` alone decides")
         return
+    if asked is not None:
+        load.drop(asked)
     load.dtype = None
     load.cast = CAST_TYPES[name]
     if load.cast == "torch.float32":
