@@ -342,9 +342,8 @@ def _argument(
         load.todo.append('attention weights need `attn_implementation="eager"` natively')
     elif name == "instance_type":
         load.drop(seen)
-        load.todo.append(
-            f"it was built for {edits.short(_constant(site, seen))}: the native device is Trainium 2 and 3 alone"
-        )
+        built = edits.short(_constant(site, seen))
+        load.todo.append(f"it was built for {built}: the native device is Trainium 2 and 3 alone")
     elif name in DROPPED:
         load.drop(seen)
         if isinstance(arg.value, cst.Attribute) and _is_last_reader(site, arg.value):

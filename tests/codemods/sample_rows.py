@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
+from neuronmigrate import edits
 from neuronmigrate.codemod import Call, Codemod, Drop, Manual, Rename
 from neuronmigrate.site import Site, Use
 
@@ -53,3 +54,11 @@ def decide_region(site: Site, use: Use) -> None:
     group = site.group(use)
     group.unindent(around, around.body)
     group.fixed(use.whole, use.name, "the block runs as it is")
+
+
+@codemod.uses(["neuronx_distributed.sample.broken"])
+def decide_broken(site: Site, use: Use) -> None:
+    """A codemod with a fault: it calls what nothing binds."""
+    group = site.group(use)
+    group.replace(use.whole, edits.expression("bound_by_nothing()"))
+    group.fixed(use.whole, use.name, "it is claimed to be the same")
