@@ -98,6 +98,8 @@ DROPPED = frozenset(
         "width",
     }
 )
+# Those of them that name a folder the export wrote to.
+FOLDERS = frozenset({"compiler_workdir", "model_save_dir"})
 # `auto_cast_type` and the weights' dtype that comes nearest.
 CAST_TYPES = {
     "bf16": "torch.bfloat16",
@@ -346,6 +348,8 @@ def _argument(
         load.todo.append(f"it was built for {built}: the native device is Trainium 2 and 3 alone")
     elif name in DROPPED:
         load.drop(seen)
+        if name in FOLDERS and edits.code_of(_constant(site, seen)) != "None":
+            load.todo.append(f"no compiled files are written to `{edits.short(arg.value)}` any more")
         if isinstance(arg.value, cst.Attribute) and _is_last_reader(site, arg.value):
             load.todo.append(f"`{edits.short(arg.value)}` was only read for an argument that went")
         elif not edits.is_pure(arg.value) and not isinstance(arg.value, cst.Subscript):
