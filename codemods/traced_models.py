@@ -78,7 +78,6 @@ DROPPED = frozenset(
         "file_name",
         "float_dtype",
         "height",
-        "image_batch_size",
         "image_size",
         "inline_weights_to_neff",
         "int_dtype",
@@ -94,7 +93,6 @@ DROPPED = frozenset(
         "preprocessors",
         "sequence_length",
         "task",
-        "text_batch_size",
         "width",
     }
 )
@@ -339,6 +337,8 @@ def _argument(
             load.refused = (
                 "encoders have no tensor-parallel plan natively, so `tensor_parallel_size` has no counterpart"
             )
+    elif name in ("image_batch_size", "text_batch_size"):
+        load.refused = f"`{name}` is for models of text and images, whose outputs this class named otherwise"
     elif name == "output_attentions":
         load.args.append(arg)
         load.todo.append('attention weights need `attn_implementation="eager"` natively')
