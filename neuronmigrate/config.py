@@ -133,6 +133,7 @@ def load(start: Path, options: Mapping[str, object] | None = None) -> Settings:
             value = _release(value, option)
         values[name] = value
         sources[name] = option
+    # Each value was checked above by its key, which the type of a dictionary cannot say.
     return Settings(**values, sources=tuple(sorted(sources.items())))  # type: ignore[arg-type]
 
 

@@ -516,7 +516,7 @@ class _File:
             comments.setdefault(place, []).append((directives.todo(parts, "REVIEW"), about[place]))
         for place in dict.fromkeys([*marks, *answered]):
             wanted = directives.todo(marks[place]) if place in marks else ""
-            names = set(directives.mark(wanted).names) if wanted else set()  # type: ignore[union-attr]
+            names = {name for name, _, _ in marks.get(place, ())}
             statement = self.site.statement(place)
             standing = self._standing(statement)
             same = next((line for line, mark in standing if set(mark.names) == names and names), "")

@@ -514,9 +514,9 @@ class Settler:
                 and small in gone
                 and self._all_go(small, gone)
             ]
-            if slot.at in guards:
-                guards.remove(slot.at)  # type: ignore[arg-type]
-                result.append(edits.ReplaceStatement(slot.at, new))  # type: ignore[arg-type]
+            if isinstance(slot.at, cst.Try) and slot.at in guards:
+                guards.remove(slot.at)
+                result.append(edits.ReplaceStatement(slot.at, new))
             elif slot.replaces and whole:
                 self.touched += gone.pop(whole[0])
                 result.append(edits.ReplaceStatement(whole[0], new))

@@ -288,7 +288,9 @@ def _pool(
                     initargs=(parts.migrate, facts, settings),
                 )
             except (ImportError, NotImplementedError, OSError):
-                # No semaphores, as in some sandboxes.
+                # No semaphores: a Python built without them cannot import `multiprocessing.synchronize`, the
+                # pool raises NotImplementedError where the system allows too few, and a sandbox without
+                # shared memory answers with an OSError. The files are then done one by one.
                 yield None
                 return
             try:

@@ -151,7 +151,9 @@ class Group:
         """Put an expression or an argument in the place of another. `new` may hold parts of `old`."""
         quote = self.site.enclosing_quotes(old)
         if quote:
-            new = new.visit(_Requote(quote, self.site))  # type: ignore[assignment]
+            requoted = new.visit(_Requote(quote, self.site))
+            assert isinstance(requoted, cst.CSTNode)
+            new = requoted
         self.edits.append(edits.Replace(old, new))
 
     def replace_statement(
@@ -392,6 +394,7 @@ class _Requote(cst.CSTTransformer):
         # What stood there before keeps its identity: other edits are about it.
         return self.site.parent(node) is None
 
+    # LibCST promises the type of the node that it was given; a string may become a formatted one.
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:

@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import libcst as cst
 import pytest
@@ -30,8 +31,8 @@ from tests.test_names import asked, library_files, readable
 IMPORTS = "from lib import Model, Tokenizer, make, other\n"
 
 
-def followed(code: str, **options: object) -> tuple[Names, Flow]:
-    names = Names(cst.parse_module(IMPORTS + code), **options)  # type: ignore[arg-type]
+def followed(code: str, **options: Any) -> tuple[Names, Flow]:
+    names = Names(cst.parse_module(IMPORTS + code), **options)
     return names, Flow(names)
 
 

@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import libcst as cst
 import pytest
@@ -23,8 +24,8 @@ from libcst.metadata import MetadataWrapper, QualifiedNameSource, ScopeProvider
 from neuronmigrate.names import Binding, Kind, Names, Resolved, Scope, ScopeKind
 
 
-def parsed(code: str, **options: object) -> Names:
-    return Names(cst.parse_module(code), **options)  # type: ignore[arg-type]
+def parsed(code: str, **options: Any) -> Names:
+    return Names(cst.parse_module(code), **options)
 
 
 def asked(names: Names) -> list[cst.BaseExpression]:

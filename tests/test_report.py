@@ -10,6 +10,7 @@ import random
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,8 @@ from tests.trees import git, repository, write
 SOURCE = b"import torch_xla\n\n\tx[bold] = torch_xla.device()  # \xc3\xa4\n"
 
 
-def found(line: int = 3, column: int = 12, end: int = 28, **changes: object) -> Finding:
-    values: dict[str, object] = {
+def found(line: int = 3, column: int = 12, end: int = 28, **changes: Any) -> Finding:
+    values: dict[str, Any] = {
         "codemod": "lazy-device",
         "state": State.FIXED,
         "place": Place("src/a.py", line, column, line, end),
@@ -40,17 +41,17 @@ def found(line: int = 3, column: int = 12, end: int = 28, **changes: object) -> 
         "why": "the device has a name",
         "numerics": (Numerics.DTYPE,),
     }
-    return Finding(**values | changes)  # type: ignore[arg-type]
+    return Finding(**values | changes)
 
 
 def report(*findings: Finding, problems: tuple[Problem, ...] = (), after: bytes | None = None) -> Report:
     return Report((Result("src/a.py", SOURCE, after, findings, (), problems),), 4, ("assumed 0.4.5",))
 
 
-def printed(name: str, what: Report, **view: object) -> str:
+def printed(name: str, what: Report, **view: Any) -> str:
     root = Path("/project")
-    options: dict[str, object] = {"root": root, "here": root}
-    lines = FORMATS[name](what, View(**options | view))  # type: ignore[arg-type]
+    options: dict[str, Any] = {"root": root, "here": root}
+    lines = FORMATS[name](what, View(**options | view))
     return "".join("".join(piece for piece, _ in line) + "\n" for line in lines)
 
 

@@ -347,7 +347,10 @@ def _targets(native: str) -> list[str]:
 
 
 _PLAIN = frozenset({"", "nothing", "none", "unchanged", "remove", "keep", "drop", "same", "same parameters"})
-_ASIDE = re.compile(r"\s*\((?:checked|probe|report|10b|documented|seen|30 uses)[^()]*(?:\([^()]*\)[^()]*)*\)")
+_ASIDE = re.compile(
+    r"\s*\((?:checked|probe|report|10b|documented|seen|30 uses)[^()]*(?:\([^()]*\)[^()]*)*\)"
+    r"| in the source seen"
+)
 _TALK = re.compile(
     r"\b(?:report\w*|MANUAL|INSERT|REMOVE|shim|template|section|table below|see table|example 10b|See 4\.\d|"
     r"name flow|project-wide|count column|the product|codemod|mapping)\b|"
