@@ -118,7 +118,7 @@ class _Applier(cst.CSTTransformer):
             return False
         return node in self.spine or not self.known(node)
 
-    # LibCST promises the type of the node that it was given; an edit may put any other in its place.
+    # LibCST's own signature ties the result to the type of the node; an edit may put any other in its place.
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:

@@ -42,7 +42,7 @@ Tpu = Annotated[
 ]
 Compile = Annotated[
     bool | None,
-    typer.Option("--compile/--no-compile", help="Add torch.compile where the legacy class compiled."),
+    typer.Option("--compile/--no-compile", help="Accepted, but no codemod adds torch.compile yet."),
 ]
 CommentReviews = Annotated[
     bool | None,
@@ -50,11 +50,11 @@ CommentReviews = Annotated[
 ]
 Exact = Annotated[
     bool | None,
-    typer.Option("--exact/--no-exact", help="Keep old behaviour that was a fault, where that is possible."),
+    typer.Option("--exact/--no-exact", help="Accepted, but no codemod keeps old faults yet."),
 ]
 Shim = Annotated[
     bool | None,
-    typer.Option("--shim/--no-shim", help="Import longer helpers from neuronmigrate.runtime."),
+    typer.Option("--shim/--no-shim", help="Accepted, but there are no runtime helpers to import yet."),
 ]
 Codemods = Annotated[
     Path | None,

@@ -394,7 +394,7 @@ class _Requote(cst.CSTTransformer):
         # What stood there before keeps its identity: other edits are about it.
         return self.site.parent(node) is None
 
-    # LibCST promises the type of the node that it was given; a string may become a formatted one.
+    # LibCST's own signature ties the result to the type of each node, which one override for all cannot say.
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
     ) -> cst.CSTNode | cst.RemovalSentinel | cst.FlattenSentinel[cst.CSTNode]:
