@@ -55,6 +55,8 @@ class Moved:
     """Why it cannot be rewritten; nothing of it was edited then."""
     todo: tuple[str, ...] = ()
     """What is left to look at."""
+    why: str = "inputs are moved and outputs brought back"
+    """What was done, in words."""
 
 
 class _Refused(Exception):

@@ -1,0 +1,469 @@
+"""A family of legacy classes that load a checkpoint: its loads, and wherever the loaded objects go.
+
+A codemod for a family subclasses Family: it gives the classes and a table of their arguments, and
+overrides the few points where its objects behave otherwise than a traced encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.codemod import Codemod
+from neuronmigrate.flow import UseKind
+from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
+from neuronmigrate.loads.dtypes import settle_cast
+from neuronmigrate.loads.sources import Saved, settle_source
+from neuronmigrate.moving import Moved, model_of, move_forward
+from neuronmigrate.names import dotted_name
+from neuronmigrate.site import Group, Site, Use
+
+ItemT = TypeVar("ItemT")
+
+GONE_ATTRIBUTES = {
+    "neuron_config": "nothing is compiled, so there are no compiled shapes to read",
+    "input_static_shapes": "nothing is compiled, so there are no compiled shapes to read",
+    "model_save_dir": "there is no folder of compiled files",
+    "preprocessors": "load the tokenizer with `AutoTokenizer.from_pretrained`",
+    "replace_weights": "weights are ordinary parameters: use `load_state_dict`",
+    "push_to_hub": "it uploaded compiled files; native `push_to_hub(repo_id)` uploads the weights",
+}
+_MOVERS = ("cpu", "cuda", "to")
+
+
+class Family:
+    """What all families share, as traced encoders need it."""
+
+    makers: frozenset[str] = frozenset({"from_pretrained"})
+    """Class methods that make an object of a checkpoint."""
+    methods: frozenset[str] = frozenset()
+    """Methods of an object whose calls `on_call` answers for, besides direct calls of it."""
+    gone: Mapping[str, str] = GONE_ATTRIBUTES
+    """Attributes of an object that are gone, and what to do instead."""
+    base = "transformers.PreTrainedModel"
+    """What an object is an instance of now."""
+
+    def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
+        """Register handlers for `classes`, legacy names and the native ones that take their place."""
+        self.codemod = codemod
+        self.classes = classes
+        self.table = table
+        codemod.uses(classes)(self.decide)
+        codemod.once(self.decide_elsewhere)
+
+    # Points where families differ.
+
+    def settle(self, site: Site, load: Load, saved: Saved) -> None:
+        """Work out what is loaded and in which dtype; refuse the load where that is not certain."""
+        settle_source(load, saved)
+        settle_cast(site, load)
+
+    def written(self, site: Site, group: Group, load: Load) -> cst.BaseExpression:
+        """The expression that takes the place of the load's call."""
+        args = list(load.args)
+        dtype = load.dtype or (group.expression(load.cast) if load.cast else None)
+        if dtype is not None:
+            args.append(edits.keyword("dtype", dtype))
+        args.append(edits.keyword("device_map", edits.string("neuron")))
+        site.keywords += [
+            (f"{load.native}.from_pretrained", arg.keyword.value) for arg in args if arg.keyword
+        ]
+        return edits.with_arguments(load.call, args)
+
+    def renamed(self, group: Group, load: Load) -> None:
+        """Let the class stand for the native one; the maker's name stays."""
+        group.rename(load.use, load.native)
+
+    def finish(self, site: Site, group: Group, load: Load) -> None:
+        """Add what a load needs besides its own call."""
+
+    def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
+        """Rewrite a call of an object (`method` is empty) or of one of `methods`."""
+        return move_forward(site, group, call, as_float32=load.as_float32)
+
+    def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
+        """Rewrite a call of an object that another module loads with `name`."""
+        # The dtype is written in the other module; float32 stays what it is under `.float()`.
+        moved = move_forward(site, group, call, as_float32=True)
+        if not moved.refused and not dotted_name(model_of(call)):
+            return Moved("the model has no name here of which its device could be asked")
+        return moved
+
+    def why(self, load: Load, calls: int) -> str:
+        """What was done, for the report."""
+        native = load.native.rpartition(".")[2]
+        why = f"{native} loads the original checkpoint onto the device, without an export"
+        return f"{why}; inputs are moved and outputs brought back at its calls" if calls else why
+
+    def by_hand(self, load: Load) -> str:
+        """What a person can write where a load is only marked."""
+        name = load.native.rpartition(".")[2]
+        return f'by hand: `{name}.from_pretrained(original id, dtype=torch.float32, device_map="neuron")`'
+
+    def advice(self, use: Use) -> str:
+        """What to do with a class that is used in a way that cannot be followed."""
+        native = self.classes[use.claim].rpartition(".")[2]
+        return (
+            f'use `{native}` with `device_map="neuron"`, move inputs to `model.device` and outputs back '
+            "with `.cpu()`"
+        )
+
+    # The uses of the classes.
+
+    def decide(self, site: Site, use: Use) -> None:
+        """Answer each use of a class of the family by what is done with it."""
+        if self.is_load(use):
+            self._decide_loads(site)
+        elif is_annotation(site, use.chain):
+            group = site.group(use)
+            group.rename(use, self.base)
+            group.fixed(use.chain, use.name, f"as a type it is any {self.base.rpartition('.')[2]}")
+        elif is_isinstance(site, use.chain):
+            group = site.group(use)
+            group.rename(use, self.base)
+            group.review(
+                use.chain,
+                use.name,
+                f"every native model is a {self.base.rpartition('.')[2]}, and Auto classes have no instances",
+                "check that the branch is meant for any Transformers model",
+            )
+        else:
+            what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
+            site.mark(
+                use.whole,
+                use.name,
+                f"the class {what}, so its calls cannot be followed",
+                self.advice(use),
+            )
+
+    def is_load(self, use: Use) -> bool:
+        """Whether a use makes an object, in a way that can be seen."""
+        return use.method in self.makers and use.call is not None and not use.ambiguous and not use.stored
+
+    def _decide_loads(self, site: Site) -> None:
+        """Decide on all loads of the file at once: those whose objects meet at a call go together."""
+        loads = []
+        stay: set[cst.CSTNode] = set()
+        for use in site.uses:
+            if use.claim in self.classes and self.is_load(use):
+                assert use.call is not None
+                site.settled.add(use)
+                native = self.classes[use.claim]
+                loads.append(sorted_arguments(site, use, use.call, native, self.table))
+            elif use.method in self.makers and use.call is not None:
+                stay.add(use.call)  # another family answers for it
+        saved = Saved(site, loads)
+        for load in loads:
+            self.settle(site, load, saved)
+            if load.refused:
+                stay.add(load.call)
+                site.mark(load.call, load.use.name, load.refused, self.by_hand(load))
+        for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
+            self._rewrite(site, members, stay)
+
+    def _reached(self, site: Site, load: Load) -> set[object]:
+        """What the rewrite of a load may touch: dictionaries, variables, calls."""
+        reached: set[object] = set(load.spread.values())
+        for name in load.dropped:
+            reached.update(site.names.bindings_at(name))
+        for use in site.flow.uses_of(load.call).uses:
+            called, _ = self.called(site, use.node)
+            if called is not None:
+                reached |= reached_by_call(site, called)
+        return reached
+
+    def called(self, site: Site, node: cst.BaseExpression) -> tuple[cst.Call | None, str]:
+        """The call of an object at `node`, as `model(...)` or `model.generate(...)`, and the method."""
+        parent = site.parent(node)
+        if isinstance(parent, cst.Call) and parent.func is node:
+            return parent, ""
+        around = site.parent(parent) if parent is not None else None
+        if isinstance(parent, cst.Attribute) and isinstance(around, cst.Call) and around.func is parent:
+            if model_of(around) is node:
+                return around, ""
+            if parent.attr.value in self.methods:
+                return around, parent.attr.value
+        return None, ""
+
+    def _rewrite(self, site: Site, loads: list[Load], stay: set[cst.CSTNode]) -> None:
+        group = site.group(loads[0].use)
+        # A call that two models share is rewritten for the first of them: for one whose outputs were float32.
+        ordered = sorted(loads, key=lambda each: not each.as_float32)
+        calls = {load: self._follow(site, group, load, stay) for load in ordered}
+        if group.refused:
+            for load in loads:
+                site.mark(load.call, load.use.name, group.refused, self.by_hand(load))
+            return
+        for load in loads:
+            # Each name comes in where the legacy import stands that this load uses.
+            group.anchor = load.use.binding
+            group.uncertain = not load.use.certain
+            group.replace(load.call, self.written(site, group, load))
+            self.renamed(group, load)
+            self.finish(site, group, load)
+            load.todo += unread(site, group, load, loads)
+            why = self.why(load, calls[load])
+            if load.todo:
+                todo = "; ".join(dict.fromkeys(load.todo))
+                group.review(load.call, load.use.name, why, todo, numerics=load.numerics)
+            else:
+                group.fixed(load.call, load.use.name, why, numerics=load.numerics)
+
+    # Where the objects go.
+
+    def decide_elsewhere(self, site: Site) -> None:
+        """Rewrite the calls of an object that another module of the project loads."""
+        if not site.project.modules:
+            return
+        self._attributes_elsewhere(site)
+        found = []
+        for call in site.names.calls:
+            method = self.method_of(call)
+            for name, place, certain in self.loads_elsewhere(site, object_of(call, method)):
+                if certain:
+                    found.append((call, method, name, place))
+                    continue
+                site.mark(
+                    call,
+                    name,
+                    f"it may call the model that is loaded at {place}, and may call something else",
+                    "if it does, move its inputs to the device and call it under `torch.no_grad()`",
+                )
+        for calls in clusters([(reached_by_call(site, each[0]), each) for each in found]):
+            group = site.group()
+            for call, method, name, place in calls:
+                moved = self.on_call_elsewhere(site, group, call, name, method)
+                if moved.refused:
+                    group.refuse(moved.refused)
+                why = f"the model of {place} is on the device: {moved.why}"
+                if moved.todo:
+                    group.review(call, name, why, "; ".join(moved.todo))
+                else:
+                    group.fixed(call, name, why)
+
+    def method_of(self, call: cst.Call) -> str:
+        """The method of the family that a call may be of; empty for a direct call."""
+        func = call.func
+        return func.attr.value if isinstance(func, cst.Attribute) and func.attr.value in self.methods else ""
+
+    def loads_elsewhere(self, site: Site, made: cst.BaseExpression) -> list[tuple[str, str, bool]]:
+        """The load in another module that made an object: its name, its place, whether that is certain."""
+        origins = site.flow.origin_of(made)
+        loads = [
+            each
+            for each in origins.producers
+            if each.called and each.node is None and self.is_maker(each.name)
+        ]
+        certain = origins.certain and len(loads) == len(origins.producers)
+        return [(each.name, each.place, certain) for each in loads[:1]]
+
+    def is_maker(self, name: str) -> bool:
+        """Whether a qualified name is a class method that makes an object."""
+        owner, _, method = name.rpartition(".")
+        return owner in self.classes and method in self.makers
+
+    def _attributes_elsewhere(self, site: Site) -> None:
+        for node in site.nodes(cst.Attribute):
+            if node.attr.value in self.gone or node.attr.value in _MOVERS:
+                for _ in self.loads_elsewhere(site, node.value):
+                    self.on_attribute(site, node, [])
+
+    def _follow(self, site: Site, group: Group, load: Load, stay: set[cst.CSTNode]) -> int:
+        """Rewrite every place where the loaded object goes; tells how many calls that were."""
+        todo = load.todo
+        found = site.flow.uses_of(load.call)
+        moved = 0
+        for use in found.uses:
+            parent = site.parent(use.node)
+            line = site.positions.span(use.node).line
+            called, method = self.called(site, use.node)
+            if called is not None:
+                shown = edits.short(called, 40)
+                if stay and not dotted_name(use.node):
+                    makers = site.flow.origin_of(use.node).producers
+                    if any(each.node in stay for each in makers):
+                        group.refuse(f"`{shown}` may call a model that stays a legacy one as well")
+                answer = self.on_call(site, group, load, called, method)
+                if answer.refused:
+                    group.refuse(f"`{shown}`: {answer.refused}")
+                todo.extend(answer.todo)
+                if _expects_a_refusal(site, called):
+                    todo.append(
+                        f"line {line}: inputs longer than the compiled length raised ValueError; now they run"
+                    )
+                moved += 1
+            elif use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
+                self.on_attribute(site, parent, todo)
+            elif use.kind is UseKind.ARGUMENT:
+                self.on_argument(site, group, use.node, todo)
+            elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
+                continue  # what is returned is followed, or told as lost
+            elif use.kind is UseKind.HANDED_ON:
+                continue  # the other module finds it again, and answers for its calls
+            else:
+                todo.append(
+                    f"line {line}: the model goes where it cannot be followed; move inputs of its calls"
+                )
+        for node, why in found.lost:
+            line = site.positions.span(node).line
+            todo.append(f"line {line}: {why}; move inputs of its calls to `model.device`")
+        return moved
+
+    def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
+        """Answer for an attribute of the model that is gone or means something else."""
+        told = site.notes.setdefault("told", set())
+        name = node.attr.value
+        line = site.positions.span(node).line
+        parent = site.parent(node)
+        if name == "save_pretrained":
+            todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
+        elif name == "device" and not _is_input_device(site, node):
+            todo.append(f"line {line}: `{edits.short(node)}` was the CPU and is the Neuron device now")
+        elif name in ("forward", "__call__"):
+            todo.append(
+                f"line {line}: `{edits.short(node)}` is kept; move inputs of its calls to `model.device`"
+            )
+        elif node in told:
+            return
+        elif name in self.gone:
+            site.mark(node, f"model.{name}", f"`{name}` is gone", self.gone[name])
+        elif name == "config" and isinstance(parent, cst.Attribute) and parent.attr.value == "neuron":
+            site.mark(parent, "model.config.neuron", "`config.neuron` is gone", self.gone["neuron_config"])
+        elif name in _MOVERS and isinstance(parent, cst.Call):
+            site.mark(
+                parent,
+                f"model.{name}",
+                f"`{edits.short(parent)}` moved nothing before and moves the model away from the device now",
+                'drop it: `device_map="neuron"` places the model',
+            )
+        told.add(node)
+
+    def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
+        """Answer for an object that is passed to a function."""
+        arg = site.parent(node)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        line = site.positions.span(node).line
+        if not isinstance(call, cst.Call):
+            todo.append(f"line {line}: the model goes where it cannot be followed; move inputs of its calls")
+            return
+        name = site.name_of(call.func)
+        if name in ("transformers.pipeline", "transformers.pipelines.pipeline"):
+            hand_to_pipeline(site, group, call, todo)
+        elif name in (
+            "builtins.print",
+            "builtins.type",
+            "builtins.id",
+            "builtins.isinstance",
+            "builtins.repr",
+        ):
+            return
+        elif isinstance(call.func, cst.Name) and any(
+            isinstance(each.node, cst.ClassDef) for each in site.names.bindings_at(call.func)
+        ):
+            group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
+        else:
+            todo.append(
+                f"line {line}: `{edits.short(call.func)}` gets the model; move the inputs of its calls there"
+            )
+
+
+def object_of(call: cst.Call, method: str) -> cst.BaseExpression:
+    """The object whose method, or which itself, is called."""
+    func = call.func
+    return func.value if method and isinstance(func, cst.Attribute) else model_of(call)
+
+
+def clusters(items: list[tuple[set[object], ItemT]]) -> list[list[ItemT]]:
+    """Items in groups of those that share something, in their order."""
+    clusters: list[tuple[set[object], list[int]]] = []
+    for number, (keys, _) in enumerate(items):
+        shared, members = set(keys), [number]
+        apart = []
+        for others, numbers in clusters:
+            if others & shared:
+                shared |= others
+                members += numbers
+            else:
+                apart.append((others, numbers))
+        clusters = [*apart, (shared, members)]
+    return [[items[number][1] for number in sorted(members)] for _, members in clusters]
+
+
+def reached_by_call(site: Site, call: cst.Call) -> set[object]:
+    """What the rewrite of a call of a model may touch: its statement, and where its output is read."""
+    reached: set[object] = {call}
+    reached.update(each for each in site.ancestors(call) if isinstance(each, cst.BaseSmallStatement))
+    reached.update(each.node for each in site.flow.uses_of(call).uses)
+    return reached
+
+
+def _expects_a_refusal(site: Site, call: cst.Call) -> bool:
+    for around in site.ancestors(call):
+        if isinstance(around, cst.FunctionDef):
+            return False
+        if isinstance(around, cst.Try):
+            return any(
+                handler.type is not None and "ValueError" in edits.code_of(handler.type)
+                for handler in around.handlers
+            )
+    return False
+
+
+def _is_input_device(site: Site, node: cst.Attribute) -> bool:
+    """Whether `model.device` is only read to move an input of that model's call where it stands."""
+    name = dotted_name(node.value)
+    for around in site.ancestors(node):
+        if name and isinstance(around, cst.Call) and dotted_name(model_of(around)) == name:
+            return True
+        if isinstance(around, cst.BaseSmallStatement):
+            return False
+    return False
+
+
+def hand_to_pipeline(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
+    """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
+    moved = site.notes.setdefault("moved", set())
+    if call in moved:
+        return
+    moved.add(call)
+    places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
+    hidden = any(each.star for each in call.args)
+    if hidden or len(places) > 1 or (places and not _is_host(site, places[0].value)):
+        line = site.positions.span(call).line
+        todo.append(f'line {line}: the pipeline moves the model, unless it is told `device="neuron"`')
+        return
+    kept = [each for each in call.args if each not in places]
+    group.replace(call, edits.with_arguments(call, [*kept, edits.keyword("device", edits.string("neuron"))]))
+
+
+def _is_host(site: Site, value: cst.BaseExpression) -> bool:
+    """Whether a device is written out: nothing but the Neuron device can be meant now."""
+    if isinstance(value, cst.Call) and site.name_of(value.func) == "torch.device" and len(value.args) == 1:
+        value = value.args[0].value
+    return edits.is_literal(value)
+
+
+def is_annotation(site: Site, node: cst.CSTNode) -> bool:
+    for around in site.ancestors(node):
+        if isinstance(around, cst.Annotation):
+            return True
+        if isinstance(around, (cst.Call, cst.BaseSmallStatement)):
+            return False
+    return False
+
+
+def is_isinstance(site: Site, node: cst.CSTNode) -> bool:
+    for around in site.ancestors(node):
+        if isinstance(around, cst.Call):
+            return site.name_of(around.func) in ("builtins.isinstance", "builtins.issubclass")
+        if isinstance(around, cst.BaseSmallStatement):
+            return False
+    return False
+
+
+def is_base(site: Site, node: cst.CSTNode) -> bool:
+    arg = site.parent(node)
+    return isinstance(arg, cst.Arg) and isinstance(site.parent(arg), cst.ClassDef)
