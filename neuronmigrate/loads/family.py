@@ -51,6 +51,7 @@ class Family:
         self.codemod = codemod
         self.classes = classes
         self.table = table
+        codemod.tables.append(table)
         codemod.uses(classes)(self.decide)
         codemod.once(self.decide_elsewhere)
 
