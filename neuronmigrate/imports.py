@@ -19,7 +19,7 @@ from neuronmigrate.names import Binding, Names, Scope, ScopeKind
 from neuronmigrate.site import Fresh, Ref
 
 # Modules that are imported whole, and the alias under which they are customary.
-WHOLE = {"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist", "diffusers": ""}
+WHOLE = {"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist"}
 _TOOL_COMMENTS = ("noqa", "type:", "isort:", "pylint:", "pyright:", "ruff:")
 
 

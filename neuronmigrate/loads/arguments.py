@@ -154,6 +154,8 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    compiled_by: Load | None = None
+    """The load of this file that wrote the folder it loads."""
 
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
@@ -374,6 +376,35 @@ def _classconstant(site: Site, node: cst.Attribute) -> cst.BaseExpression | None
     if stores[0].path or not all(_leaves_alone(site, each) for each in loads):
         return None
     return stores[0].value
+
+
+def written_out(site: Site, value: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """The entries of a dictionary that is written out and only read; None when they cannot be told."""
+    if isinstance(value, cst.Name):
+        binding = only_binding(site, value)
+        if binding is None or binding.value is None or isinstance(binding.value, cst.Name):
+            return None
+        if not all(_leaves_alone(site, each) for each in site.names.references(binding)):
+            return None
+        value = binding.value
+    found: dict[str, cst.BaseExpression] = {}
+    if isinstance(value, cst.Dict):
+        for element in value.elements:
+            inner = written_out(site, element.value) if isinstance(element, cst.StarredDictElement) else {}
+            if inner is None:
+                return None
+            found.update(inner)
+            if isinstance(element, cst.DictElement):
+                key = element.key.evaluated_value if isinstance(element.key, cst.SimpleString) else None
+                if not isinstance(key, str):
+                    return None
+                found[key] = element.value
+        return found
+    if isinstance(value, cst.Call) and site.name_of(value.func) == "builtins.dict":
+        if any(arg.keyword is None for arg in value.args):
+            return None
+        return {arg.keyword.value: arg.value for arg in value.args if arg.keyword is not None}
+    return None
 
 
 def means_the_same(site: Site, value: cst.BaseExpression, at: cst.CSTNode) -> bool:
