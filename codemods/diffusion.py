@@ -11,8 +11,7 @@ arguments that cannot be seen, and calls that the compiled size cannot be writte
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 import libcst as cst
@@ -21,6 +20,7 @@ from packaging.version import Version
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
+from neuronmigrate.loads.adapters import IP_ADAPTER, Loader, components, dtype_of, items_of, loaders_of
 from neuronmigrate.loads.arguments import (
     CAST,
     COMPILER,
@@ -34,37 +34,18 @@ from neuronmigrate.loads.arguments import (
     Table,
     constant,
     instance_type,
-    only_binding,
     text_of,
-    written_out,
 )
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family, is_annotation, is_isinstance
+from neuronmigrate.loads.pipeline_calls import ON_DEVICE, CallRewrite, Pipeline, Refused, names_in, value_at
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
-from neuronmigrate.moving import Moved, model_of
+from neuronmigrate.moving import Moved
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """What is particular about a pipeline class of Diffusers (0.42)."""
-
-    leading: int
-    """How many positional arguments of a call mean the same in every legacy release and natively."""
-    image: int | None = None
-    """The position of `image` where a call takes no size and the image decides about it."""
-    guided: bool = False
-    """Whether the legacy class decided by itself if classifier-free guidance runs."""
-    checked: bool = False
-    """Whether repositories may bring a safety checker, which legacy classes never loaded."""
-    lora: bool = True
-    controlnet: bool = False
-    prompt_length: bool = False
-    """Whether the compiled text length overruled `max_sequence_length`."""
 
 
 # `Neuron...` and the pipeline that takes its place (optimum-neuron 0.0.8 to 0.4.5).
@@ -111,16 +92,7 @@ PARTS = {
     },
 }
 
-# Keywords of a call that the compiled graph never got to see.
-_UNSEEN = {
-    "cross_attention_kwargs": "`cross_attention_kwargs` was ignored before, and left out now",
-    "guess_mode": "`guess_mode` was ignored before, and left out now",
-}
-_CALLBACKS = "`callback` gets latents on the device; Diffusers wants `callback_on_step_end` instead"
-_LATENTS = "`latents` have to be of the pipeline's dtype now: `.to(pipe.dtype)`"
-_ON_DEVICE = "its tensors are on the device now: `.cpu()` before numpy, PIL or CPU tensors"
 _MOVING_METHODS = ("encode_image", "encode_prompt", "prepare_ip_adapter_image_embeds", "prepare_latents")
-_LCM = ("lcm", "latent-consistency")
 _ONES = ("1", "None")
 
 
@@ -139,14 +111,16 @@ def _placement(site: Site, load: Load, given: Given) -> None:
     load.drop(given.seen)
     if edits.code_of(value) not in ("None", "'none'", '"none"', "[0]"):
         load.todo.append(
-            f"`{given.name}={edits.short(value)}` put copies on several cores: one process drives one core now"
+            f"`{given.name}={edits.short(value)}` put copies on several cores; a process drives one now"
         )
 
 
 def _component(site: Site, load: Load, given: Given) -> None:
     load.args.append(given.arg)
     if edits.code_of(given.seen) != "None":
-        load.todo.append(f"`{given.name}` has to be a module of Diffusers or Transformers, not a compiled one")
+        load.todo.append(
+            f"`{given.name}` has to be a module of Diffusers or Transformers, not a compiled one"
+        )
 
 
 def _subfolder(site: Site, load: Load, given: Given) -> None:
@@ -156,7 +130,6 @@ def _subfolder(site: Site, load: Load, given: Given) -> None:
 
 
 _VAE = "the VAE is one module natively: pass `vae=` with an `AutoencoderKL`"
-_IP_ADAPTER = ("id", "subfolder", "weight_name", "scale")
 _FILES = frozenset(
     f"{part}_{what}"
     for part in ("text_encoder", "text_encoder_2", "unet", "transformer", "vae_encoder", "vae_decoder")
@@ -183,7 +156,7 @@ TABLE = Table(
         **dict.fromkeys(("height", "width", "sequence_length", "tensor_parallel_size"), _keep),
         **dict.fromkeys(("unet_id", "controlnet_ids"), _keep),
         **dict.fromkeys(("lora_model_ids", "lora_weight_names", "lora_adapter_names", "lora_scales"), _keep),
-        **{f"ip_adapter_{name}{plural}": _keep for name in _IP_ADAPTER for plural in ("", "s")},
+        **{f"ip_adapter_{name}{plural}": _keep for name in IP_ADAPTER for plural in ("", "s")},
         **dict.fromkeys(("data_parallel_mode", "device_ids"), _placement),
         **dict.fromkeys(("controlnet", "image_encoder", "safety_checker"), _component),
         **dict.fromkeys(("text_encoder", "text_encoder_2", "transformer", "unet"), _component),
@@ -193,13 +166,10 @@ TABLE = Table(
 )
 
 
-class _Refused(Exception):
-    """A call cannot be rewritten. Its text says why."""
-
-
 class Pipelines(Family):
     """Pipelines: sizes move into calls, adapters into statements, and nothing else is moved."""
 
+    makers = frozenset({"from_pipe", "from_pretrained"})
     base = "diffusers.DiffusionPipeline"
     lost_calls = "its calls need the compiled size, as `height=` and `width=`"
     gone: Mapping[str, str] = {
@@ -219,10 +189,17 @@ class Pipelines(Family):
         super().__init__(codemod, classes, table)
         self.written_calls: WeakKeyDictionary[Site, dict[cst.Call, str]] = WeakKeyDictionary()
         """Calls that are rewritten already, and what became of them, by file."""
+        self.still_read: WeakKeyDictionary[Load, set[str]] = WeakKeyDictionary()
+        """Variables of a load that its calls read now."""
 
     # Loads.
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
+        if load.use.method == "from_pipe":
+            _settle_other(site, load, saved)
+            if not load.refused:
+                self._settle_calls(site, load)
+            return
         settle_source(load, saved)
         if load.refused:
             return
@@ -237,19 +214,45 @@ class Pipelines(Family):
                 "a safety checker, never loaded before, runs now if the repository has one "
                 "(`safety_checker=None` leaves it out)"
             )
-        if _loaders(site, load) and _place(site, load) is None:
+        if self._loaders(site, load) and _place(site, load) is None:
             load.refuse("adapters are loaded by statements of their own: give the pipeline a name first")
+        self._settle_calls(site, load)
+
+    def _settle_calls(self, site: Site, load: Load) -> None:
+        """Refuse a load by itself if one of its calls cannot be rewritten: others may share its shapes."""
+        for use in site.flow.uses_of(load.call).uses:
+            call, _ = self.called(site, use.node)
+            if call is not None:
+                try:
+                    CallRewrite(site, PIPELINES[_short(load)], load, call).run()
+                except Refused as refused:
+                    load.refuse(f"`{edits.short(call, 40)}`: {refused}")
 
     def written(self, site: Site, group: Group, load: Load) -> cst.BaseExpression:
-        args = [*load.args, *_components(site, group, load), edits.keyword("dtype", _dtype(group, load))]
-        site.keywords += [(f"{load.native}.from_pretrained", arg.keyword.value) for arg in args if arg.keyword]
+        parts = [] if load.use.method == "from_pipe" else components(site, group, load)
+        args = [*load.args, *parts, edits.keyword("dtype", dtype_of(group, load))]
+        self._let_go(site, load, parts)
+        method = f"{load.native}.{load.use.method}"
+        site.keywords += [(method, arg.keyword.value) for arg in args if arg.keyword]
         call = edits.with_arguments(load.call, args)
-        if _loaders(site, load):
+        if self._loaders(site, load) or load.use.method == "from_pipe":
             return call
         return edits.expression('{pipe}.to("neuron")', pipe=call)
 
+    def _loaders(self, site: Site, load: Load) -> list[Loader]:
+        return [] if load.use.method == "from_pipe" else loaders_of(site, load)
+
+    def _let_go(self, site: Site, load: Load, parts: list[cst.Arg]) -> None:
+        """Let the variables lose a reader that were read for what is written nowhere."""
+        new: list[cst.CSTNode] = [*parts]
+        for each in self._loaders(site, load):
+            new += each.holes.values()
+        kept = self.still_read.get(load, set()) | {name.value for node in new for name in names_in(node)}
+        for value in [value for name, value in load.values.items() if TABLE.special.get(name) is _keep]:
+            load.dropped += [name for name in names_in(value) if name.value not in kept]
+
     def finish(self, site: Site, group: Group, load: Load) -> None:
-        loaders, place = _loaders(site, load), _place(site, load)
+        loaders, place = self._loaders(site, load), _place(site, load)
         if not loaders or place is None:
             return
         pipe = group.fresh("pipe") if isinstance(place, cst.Return) else place
@@ -273,8 +276,10 @@ class Pipelines(Family):
             group.replace_statement(small, [cst.SimpleStatementLine(body=[alone]), *new])
 
     def why(self, load: Load, calls: int) -> str:
+        if load.use.method == "from_pipe":
+            return f"{_short(load)} shares the components of the other pipeline, and keeps their dtype"
         why = f"{_short(load)} loads the original checkpoint, without an export, and moves to the device"
-        return f"{why}; its calls say the size" if calls and _source(load).values.get("height") else why
+        return f"{why}; its calls say the size" if calls and load.source.values.get("height") else why
 
     def by_hand(self, load: Load) -> str:
         return (
@@ -287,9 +292,7 @@ class Pipelines(Family):
         return f'use `{native}`, move it with `.to("neuron")`, and pass the compiled size to its calls'
 
     def decide(self, site: Site, use: Use) -> None:
-        if self.is_load(use):
-            super().decide(site, use)
-        elif not _as_type(site, use, self.classes[use.claim]):
+        if self.is_load(use) or not _as_type(site, use, self.classes[use.claim]):
             super().decide(site, use)
 
     def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
@@ -306,20 +309,31 @@ class Pipelines(Family):
                     'drop it: the pipeline is on the device by `.to("neuron")`',
                 )
         elif node.attr.value in _MOVING_METHODS:
-            todo.append(f"line {line}: `{edits.short(node)}` computes on the device: {_ON_DEVICE}")
+            todo.append(f"line {line}: `{edits.short(node)}` computes on the device: {ON_DEVICE}")
         elif node.attr.value in ("image_encoder", "text_encoder", "text_encoder_2", "transformer", "unet"):
             todo.append(f"line {line}: `{edits.short(node)}` is on the device, and wants its inputs there")
         else:
             super().on_attribute(site, node, todo)
 
+    def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
+        arg = site.parent(node)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        if not (isinstance(call, cst.Call) and self.is_maker(site.name_of(call.func) or "")):
+            super().on_argument(site, group, node, todo)
+
+    def _reached(self, site: Site, load: Load) -> set[object]:
+        # What was compiled by another load is read where this one's pipeline is called.
+        return super()._reached(site, load) | {load.call, load.source.call}
+
     # Calls.
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
-        rewrite = _CallRewrite(site, load, call)
+        rewrite = CallRewrite(site, PIPELINES[_short(load)], load, call)
         try:
-            rewrite.run(group)
-        except _Refused as refused:
+            rewrite.run()
+        except Refused as refused:
             return Moved(str(refused))
+        self.still_read.setdefault(load.source, set()).update(rewrite.read)
         text = edits.code_of(rewrite.result)
         before = self.written_calls.setdefault(site, {}).setdefault(call, text)
         if before != text:
@@ -327,6 +341,9 @@ class Pipelines(Family):
         moved = site.notes.setdefault("moved", set())
         if call not in moved:
             moved.add(call)
+            site.notes.setdefault("removed", set()).update(rewrite.gone)
+            for each in rewrite.gone:
+                load.drop(each.value)
             if rewrite.changed:
                 group.replace(call, rewrite.result)
                 site.keywords += [(f"{load.native}.__call__", name) for name in rewrite.keywords]
@@ -340,9 +357,25 @@ def _short(load: Load) -> str:
     return load.native.rpartition(".")[2]
 
 
-def _source(load: Load) -> Load:
-    """The load whose arguments say what was compiled."""
-    return load.compiled_by or load
+def _settle_other(site: Site, load: Load, saved: Saved) -> None:
+    """Work out which pipeline another one is made of: what that one was compiled for holds here too.
+
+    Without a dtype, `from_pipe` of Diffusers 0.42 would cast all shared components to float32.
+    """
+    if load.refused:
+        return
+    other = load.values.get("model_id")
+    origins = site.flow.origin_of(other) if other is not None else None
+    made = [each.node for each in origins.producers] if origins is not None and origins.certain else []
+    found = [each for each in saved.loads if [each.call] == made]
+    if not found or found[0].refused:
+        load.refuse("what the other pipeline was compiled for cannot be seen from here")
+        return
+    source = found[0].source
+    load.compiled_by = source
+    load.dtype, load.cast = found[0].dtype, found[0].cast
+    if "guidance_scale" in found[0].values:
+        load.values["guidance_scale"] = found[0].values["guidance_scale"]
 
 
 def _take_over(site: Site, load: Load, saved: Saved) -> None:
@@ -353,8 +386,13 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
         load.refuse(f"what `{edits.short(model)}` was compiled for cannot be seen from here")
         return
     source = load.compiled_by = made[0]
-    load.dtype = load.dtype or source.dtype
-    for name in ("auto_cast", "auto_cast_type", "dtype"):
+    if "dtype" not in load.values and "dtype" in source.values:
+        dtype = load.dtype = value_at(site, source.values["dtype"], source.call, load.call)
+        if dtype is None:
+            load.refuse(f"the dtype `{edits.short(source.values['dtype'])}` is not known here")
+            return
+        load.values["dtype"] = source.values["dtype"]
+    for name in ("auto_cast", "auto_cast_type"):
         if name in source.values:
             load.values.setdefault(name, source.values[name])
     for arg in source.args:
@@ -415,7 +453,7 @@ def _settle_guidance(site: Site, load: Load) -> None:
     """
     if not PIPELINES[_short(load)].guided:
         return
-    source = _source(load)
+    source = load.source
     release = _release(site)
     if edits.code_of(source.values.get("dynamic_batch_size") or cst.Name("False")) == "True":
         return
@@ -444,7 +482,7 @@ def _settle_guidance(site: Site, load: Load) -> None:
 
 def _settle_parts(site: Site, load: Load) -> None:
     """Refuse what was compiled in and has no place natively, or cannot be seen."""
-    values, what, name = _source(load).values, PIPELINES[_short(load)], _short(load)
+    values, what, name = load.source.values, PIPELINES[_short(load)], _short(load)
     size = values.get("tensor_parallel_size")
     if size is not None and edits.code_of(constant(site, size)) not in _ONES:
         load.refuse(
@@ -457,135 +495,14 @@ def _settle_parts(site: Site, load: Load) -> None:
     if "controlnet_ids" in values and not what.controlnet:
         load.refuse(f"{name} takes no ControlNet: load the ControlNet pipeline of the same family instead")
     for each in [*adapters, "controlnet_ids"]:
-        if each in values and _items(site, values[each]) is None:
-            load.refuse(f"whether `{each}={edits.short(values[each])}` is one or several cannot be seen from here")
+        if each in values and items_of(site, values[each]) is None:
+            load.refuse(
+                f"whether `{each}={edits.short(values[each])}` is one or several cannot be seen from here"
+            )
     if not what.lora and adapters:
         load.refuse(f"{name} takes no LoRA weights natively")
     if "lora_model_ids" in values and "lora_weight_names" not in values:
         load.todo.append("LoRA weights were not loaded without `lora_weight_names`; now they are")
-
-
-# What is loaded beside the pipeline.
-
-
-@dataclass(frozen=True)
-class _Loader:
-    """A statement that loads or sets something in a pipeline: a template with its holes and keywords."""
-
-    template: str
-    holes: Mapping[str, cst.BaseExpression] = field(default_factory=dict)
-    keywords: tuple[str, ...] = ()
-
-
-def _items(site: Site, value: cst.BaseExpression) -> list[cst.BaseExpression] | None:
-    """The items of a list that is written out, or the one thing; None when it cannot be told which."""
-    seen = value
-    if isinstance(value, cst.Name):
-        binding = only_binding(site, value)
-        if binding is None or binding.value is None:
-            return None
-        seen = binding.value
-    if isinstance(seen, (cst.List, cst.Tuple)):
-        items = [each.value for each in seen.elements if isinstance(each, cst.Element)]
-        whole = len(items) == len(seen.elements)
-        far = seen is not value and not all(edits.is_literal(each) for each in items)
-        return items if whole and not far else None
-    if isinstance(seen, (cst.SimpleString, cst.FormattedString, cst.Float, cst.Integer)):
-        return [value]
-    return None
-
-
-def _loaders(site: Site, load: Load) -> list[_Loader]:
-    """The statements that a pipeline needs after its load, in their order."""
-    values = _source(load).values
-    return [*_lora(site, values), *_ip_adapter(values), *_lcm_scheduler(site, load, values)]
-
-
-def _lora(site: Site, values: Mapping[str, cst.BaseExpression]) -> Iterator[_Loader]:
-    """LoRA weights, fused as `_load_lora_weights_to_pipeline` did (exporters/neuron/utils.py)."""
-    given = {
-        name: _items(site, values[f"lora_{name}"]) or []
-        for name in ("model_ids", "weight_names", "adapter_names", "scales")
-        if f"lora_{name}" in values
-    }
-    ids, scales = given.get("model_ids", []), given.get("scales", [])
-    if not ids:
-        return
-    several = len(ids) > 1
-    for number, each in enumerate(ids):
-        holes = {"id": each.deep_clone()}
-        template = "{pipe}.load_lora_weights({id}"
-        keywords = [("weight_name", "weight_names"), ("adapter_name", "adapter_names")]
-        for keyword, name in keywords[: 2 if several else 1]:
-            if number < len(given.get(name, [])):
-                holes[keyword] = given[name][number].deep_clone()
-                template += f", {keyword}={{{keyword}}}"
-        taken = tuple(name for name in holes if name != "id")
-        yield _Loader(template + ")\n", holes, taken)
-    if several and scales and "adapter_names" in given:
-        names = cst.List([cst.Element(each.deep_clone()) for each in given["adapter_names"]])
-        weights = cst.List([cst.Element(each.deep_clone()) for each in scales])
-        yield _Loader(
-            "{pipe}.set_adapters({names}, adapter_weights={weights})\n",
-            {"names": names, "weights": weights},
-            ("adapter_weights",),
-        )
-    if scales and not several:
-        yield _Loader(
-            "{pipe}.fuse_lora(lora_scale={scale})\n", {"scale": scales[0].deep_clone()}, ("lora_scale",)
-        )
-    else:
-        yield _Loader("{pipe}.fuse_lora()\n")
-
-
-def _ip_adapter(values: Mapping[str, cst.BaseExpression]) -> Iterator[_Loader]:
-    given = {
-        name: values.get(f"ip_adapter_{name}") or values.get(f"ip_adapter_{name}s") for name in _IP_ADAPTER
-    }
-    found = {name: value.deep_clone() for name, value in given.items() if value is not None}
-    if "id" not in found:
-        return
-    holes = {"id": found["id"], "subfolder": found.get("subfolder", cst.Name("None"))}
-    template = "{pipe}.load_ip_adapter({id}, subfolder={subfolder}"
-    if "weight_name" in found:
-        holes["weight_name"] = found["weight_name"]
-        template += ", weight_name={weight_name}"
-    yield _Loader(template + ")\n", holes, tuple(name for name in holes if name != "id"))
-    if "scale" in found:
-        yield _Loader("{pipe}.set_ip_adapter_scale({scale})\n", {"scale": found["scale"]})
-
-
-def _lcm_scheduler(site: Site, load: Load, values: Mapping[str, cst.BaseExpression]) -> Iterator[_Loader]:
-    """The scheduler that a U-Net of that kind got (`is_lcm` in modeling_diffusion.py)."""
-    unet = values.get("unet_id")
-    if unet is None:
-        return
-    if any(each in edits.code_of(constant(site, unet)).lower() for each in _LCM):
-        template = "{pipe}.scheduler = diffusers.LCMScheduler.from_config({pipe}.scheduler.config)\n"
-        yield _Loader(template)
-
-
-def _components(site: Site, group: Group, load: Load) -> list[cst.Arg]:
-    """The U-Net and the ControlNets, as arguments of the pipeline's load."""
-    values = _source(load).values
-    args = []
-
-    def loaded(template: str, value: cst.BaseExpression) -> cst.BaseExpression:
-        site.keywords.append((template, "dtype"))
-        return group.expression(
-            f"{template}({{id}}, dtype={{dtype}})", id=value.deep_clone(), dtype=_dtype(group, load)
-        )
-
-    if "unet_id" in values:
-        args.append(
-            edits.keyword("unet", loaded("diffusers.UNet2DConditionModel.from_pretrained", values["unet_id"]))
-        )
-    items = _items(site, values["controlnet_ids"]) if "controlnet_ids" in values else None
-    if items:
-        models = [loaded("diffusers.ControlNetModel.from_pretrained", each) for each in items]
-        whole = models[0] if len(models) == 1 else cst.List([cst.Element(each) for each in models])
-        args.append(edits.keyword("controlnet", whole))
-    return args
 
 
 def _place(site: Site, load: Load) -> cst.BaseExpression | cst.Return | None:
@@ -601,254 +518,6 @@ def _place(site: Site, load: Load) -> cst.BaseExpression | cst.Return | None:
     return None
 
 
-# Calls.
-
-
-class _CallRewrite:
-    """What becomes of one call of a pipeline."""
-
-    def __init__(self, site: Site, load: Load, call: cst.Call) -> None:
-        self.site = site
-        self.load = load
-        self.call = call
-        self.what = PIPELINES[_short(load)]
-        self.line = site.positions.span(call).line
-        self.args = list(call.args)
-        self.keywords: list[str] = []
-        """Keywords that are put in."""
-        self.todo: list[str] = []
-        self.changed = False
-
-    @property
-    def result(self) -> cst.Call:
-        return edits.with_arguments(self.call, self.args) if self.changed else self.call
-
-    def run(self, group: Group) -> None:
-        """Work out the new arguments. Raises _Refused."""
-        self._check_positions()
-        size = {name: self._compiled(name) for name in ("height", "width")}
-        if self.what.image is None:
-            for name, value in size.items():
-                self._overrule(name, value, f"`{name}=` was ignored before, and the compiled one is written")
-        else:
-            self._resize(group, size)
-        if self.what.prompt_length:
-            length = "max_sequence_length"
-            self._overrule(length, self._compiled("sequence_length"), f"`{length}=` was ignored before")
-        self._guidance()
-        self._leave_out()
-        self._look()
-
-    def _check_positions(self) -> None:
-        count = 0
-        for arg in self.args:
-            if arg.star == "*":
-                raise _Refused(f"its arguments come as `*{edits.short(arg.value)}`")
-            count += not arg.star and arg.keyword is None
-        if count > self.what.leading:
-            raise _Refused("its positional arguments mean others natively: pass them by keyword")
-
-    def _compiled(self, name: str) -> cst.BaseExpression | None:
-        """What a shape was compiled as, as it can be written in this call. Raises _Refused."""
-        source = _source(self.load)
-        value = source.values.get(name)
-        if value is None or edits.code_of(value) == "None":
-            return None
-        found = _value_at(self.site, value, source.call, self.call)
-        if found is None:
-            raise _Refused(f"the compiled `{name}={edits.short(value)}` is not known there: pass it to this call")
-        return found
-
-    def _overrule(self, name: str, value: cst.BaseExpression | None, said: str) -> None:
-        """Let a call say a value that overruled what it said before."""
-        if value is None:
-            return
-        given = self._keyword(name)
-        if given is not None:
-            if edits.code_of(given.value) != edits.code_of(value):
-                self._replace(given, given.with_changes(value=value))
-                self.todo.append(f"line {self.line}: {said}")
-            return
-        for arg in [arg for arg in self.args if arg.star == "**"]:
-            known = written_out(self.site, arg.value)
-            if known is not None and name not in known:
-                continue
-            if known is not None and edits.code_of(known[name]) == edits.code_of(value):
-                return
-            self._enter(arg, name, value)
-            if known is not None:
-                self.todo.append(f"line {self.line}: {said}")
-            return
-        self.args.append(edits.keyword(name, value))
-        self.keywords.append(name)
-        self.changed = True
-
-    def _enter(self, arg: cst.Arg, name: str, value: cst.BaseExpression) -> None:
-        """Let an entry of a dictionary that is spread have another value."""
-        entry = cst.DictElement(edits.string(name), value)
-        if isinstance(arg.value, cst.Dict):
-            kept = [each for each in arg.value.elements if _key_of(each) != name]
-            new = arg.value.with_changes(elements=[*kept, entry])
-        else:
-            new = cst.Dict([cst.StarredDictElement(arg.value), entry])
-        self._replace(arg, arg.with_changes(value=new))
-
-    def _keyword(self, name: str) -> cst.Arg | None:
-        return next((arg for arg in self.args if arg.keyword and arg.keyword.value == name), None)
-
-    def _replace(self, old: cst.Arg, new: cst.Arg) -> None:
-        self.args[self.args.index(old)] = new
-        self.changed = True
-
-    def _drop(self, arg: cst.Arg) -> None:
-        self.args.remove(arg)
-        self.changed = True
-
-    def _resize(self, group: Group, size: Mapping[str, cst.BaseExpression | None]) -> None:
-        """Bring the image to the compiled size as the legacy class did: with the pipeline's own processor."""
-        for name in size:
-            given = self._keyword(name)
-            if given is not None:
-                self._drop(given)
-                self.todo.append(f"line {self.line}: `{name}=` was ignored before, and no such pipeline takes it")
-        height, width = size["height"], size["width"]
-        if height is None or width is None:
-            return
-        image = self._keyword("image")
-        plain = [arg for arg in self.args if not arg.star and arg.keyword is None]
-        if image is None and self.what.image is not None and len(plain) > self.what.image:
-            image = plain[self.what.image]
-        if image is not None:
-            self._replace(image, image.with_changes(value=self._resized(image.value, height, width)))
-            return
-        for arg in [arg for arg in self.args if arg.star == "**"]:
-            known = written_out(self.site, arg.value)
-            if known is None:
-                raise _Refused(
-                    f"whether `**{edits.short(arg.value)}` holds an image, which was resized, cannot be seen"
-                )
-            if "image" in known:
-                read = cst.Subscript(arg.value, [cst.SubscriptElement(cst.Index(edits.string("image")))])
-                inside = known["image"] if isinstance(arg.value, cst.Dict) else read
-                self._enter(arg, "image", self._resized(inside, height, width))
-                return
-
-    def _resized(
-        self, image: cst.BaseExpression, height: cst.BaseExpression, width: cst.BaseExpression
-    ) -> cst.BaseExpression:
-        if edits.is_literal(image) or self._has_size(image, height, width):
-            return image
-        pipe = model_of(self.call)
-        if not dotted_name(pipe):
-            raise _Refused("the pipeline has no name here of which its image processor could be asked")
-        return edits.expression(
-            "{pipe}.image_processor.preprocess({image}, height={height}, width={width})",
-            pipe=pipe.deep_clone(),
-            image=image,
-            height=height,
-            width=width,
-        )
-
-    def _has_size(
-        self, image: cst.BaseExpression, height: cst.BaseExpression, width: cst.BaseExpression
-    ) -> bool:
-        """Whether an image was resized to the compiled size just before."""
-        if isinstance(image, cst.Name):
-            binding = only_binding(self.site, image)
-            image = binding.value if binding is not None and binding.value is not None else image
-        if not (
-            isinstance(image, cst.Call)
-            and isinstance(image.func, cst.Attribute)
-            and image.func.attr.value == "resize"
-            and image.args
-        ):
-            return False
-        wanted = f"({edits.code_of(width)}, {edits.code_of(height)})"
-        return edits.code_of(image.args[0].value) == wanted
-
-    def _guidance(self) -> None:
-        """Switch guidance off where it never ran."""
-        value = self.load.values.get("guidance_scale")
-        if value is None:
-            return
-        given = self._keyword("guidance_scale")
-        number = given.value if given is not None else None
-        if isinstance(number, (cst.Integer, cst.Float)) and float(number.value) <= 1:
-            return
-        self._overrule("guidance_scale", value, "`guidance_scale=` had no effect before, as it has none at 1.0")
-        if given is None:
-            self.todo.append(
-                f"line {self.line}: no guidance ran before, on one core; `guidance_scale=1.0` keeps it off"
-            )
-
-    def _leave_out(self) -> None:
-        for name, said in _UNSEEN.items():
-            given = self._keyword(name)
-            if given is None or edits.code_of(given.value) in ("None", "False"):
-                continue
-            if name == "guess_mode" and not self.what.controlnet:
-                continue
-            self._drop(given)
-            self.load.drop(given.value)
-            self.todo.append(f"line {self.line}: {said}")
-
-    def _look(self) -> None:
-        """Say what is not rewritten and means something else."""
-        output = self._keyword("output_type")
-        if output is not None and text_of(constant(self.site, output.value)) in ("pt", "latent"):
-            self.todo.append(f"line {self.line}: {_ON_DEVICE}")
-        if self._keyword("callback"):
-            self.todo.append(f"line {self.line}: {_CALLBACKS}")
-        if self._keyword("latents"):
-            self.todo.append(f"line {self.line}: {_LATENTS}")
-
-
-def _key_of(element: cst.BaseDictElement) -> str | None:
-    key = element.key if isinstance(element, cst.DictElement) else None
-    return text_of(key) if isinstance(key, cst.SimpleString) else None
-
-
-def _value_at(
-    site: Site, value: cst.BaseExpression, home: cst.Call, call: cst.Call
-) -> cst.BaseExpression | None:
-    """An expression that stands at a load, as it can be written at a call; None if it cannot."""
-    if edits.is_literal(value):
-        return value.deep_clone()
-    names = [value] if isinstance(value, cst.Name) else list(_names(value))
-    plain = edits.is_pure(value) or isinstance(value, cst.Subscript)
-    if plain and all(_is_same(site, name, home, call) for name in names):
-        return value.deep_clone()
-    literal = constant(site, value)
-    if edits.is_literal(literal):
-        return literal.deep_clone()
-    made = {edits.code_of(each.node): each.node for each in site.flow.origin_of(value).producers if each.node}
-    if len(made) == 1 and site.flow.origin_of(value).certain:
-        only = next(iter(made.values()))
-        if isinstance(only, cst.Integer):
-            return only.deep_clone()
-    return None
-
-
-def _names(value: cst.CSTNode) -> Iterator[cst.Name]:
-    """The names that an expression reads."""
-    if isinstance(value, cst.Name):
-        yield value
-    for child in [value.value] if isinstance(value, cst.Attribute) else value.children:
-        yield from _names(child)
-
-
-def _is_same(site: Site, name: cst.Name, home: cst.Call, call: cst.Call) -> bool:
-    """Whether a name means the same at a load and at a call: one variable, bound once, or one instance."""
-    here, there = site.names.lookup(name.value, home), site.names.lookup(name.value, call)
-    if here is None or there is None:
-        return here is there
-    bindings = [scope.bindings.get(name.value, ()) for scope in (here, there)]
-    if here is there:
-        return len(bindings[0]) == 1
-    owners = {site.names.instance_class(each) for found in bindings for each in found}
-    return len(owners) == 1 and None not in owners
-
-
 # Types.
 
 
@@ -857,7 +526,7 @@ def _as_type(site: Site, use: Use, native: str) -> bool:
     if is_annotation(site, use.chain):
         group = site.group(use)
         group.rename(use, native)
-        group.fixed(use.chain, use.name, f"as a type it is a {native.rpartition('.')[2]}")
+        group.fixed(use.chain, use.name, f"as a type it stands for {native.rpartition('.')[2]}")
         return True
     if is_isinstance(site, use.chain):
         group = site.group(use)
@@ -865,7 +534,7 @@ def _as_type(site: Site, use: Use, native: str) -> bool:
         group.review(
             use.chain,
             use.name,
-            f"natively it is a {native.rpartition('.')[2]}",
+            f"natively it is of the class {native.rpartition('.')[2]}",
             "check that the branch is meant for any such object",
         )
         return True

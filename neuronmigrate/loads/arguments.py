@@ -157,6 +157,11 @@ class Load:
     compiled_by: Load | None = None
     """The load of this file that wrote the folder it loads."""
 
+    @property
+    def source(self) -> Load:
+        """The load whose arguments say what was compiled."""
+        return self.compiled_by or self
+
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
         self.dropped += [name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)]

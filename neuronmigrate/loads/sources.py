@@ -16,6 +16,7 @@ class Saved:
 
     def __init__(self, site: Site, loads: list[Load]) -> None:
         self.site = site
+        self.loads = loads
         self.written: list[tuple[cst.BaseExpression, Load]] = []
         exported = {load.call: load for load in loads if is_export(load)}
         for call in site.nodes(cst.Call):
