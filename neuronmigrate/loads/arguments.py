@@ -13,6 +13,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from neuronmigrate import edits, effects
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -154,6 +155,8 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    artefact: Artefact | None = None
+    """What another place of the project exported, when this loads its compiled files."""
 
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
