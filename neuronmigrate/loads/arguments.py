@@ -168,6 +168,13 @@ class Load:
         """Whether outputs, which were float32 tensors, have to be made so."""
         return self.dtype is None and self.cast not in ("torch.float32", "")
 
+    @property
+    def half(self) -> bool:
+        """Whether the weights may be of another dtype than float32."""
+        if self.dtype is None:
+            return self.cast != "torch.float32"
+        return edits.code_of(self.dtype).strip("\"'") not in ("torch.float32", "float32")
+
 
 def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: Table) -> Load:
     """Sort the arguments of a load. What stands in the way is told in `Load.refused`."""

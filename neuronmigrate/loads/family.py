@@ -17,7 +17,7 @@ from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.sources import Saved, settle_source
-from neuronmigrate.moving import Moved, model_of, move_forward
+from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
 
@@ -82,12 +82,12 @@ class Family:
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Rewrite a call of an object (`method` is empty) or of one of `methods`."""
-        return move_forward(site, group, call, as_float32=load.as_float32)
+        return move_call(site, group, call, as_float32=load.as_float32, half=load.half)
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         """Rewrite a call of an object that another module loads with `name`."""
         # The dtype is written in the other module; float32 stays what it is under `.float()`.
-        moved = move_forward(site, group, call, as_float32=True)
+        moved = move_call(site, group, call, as_float32=True, half=True)
         if not moved.refused and not dotted_name(model_of(call)):
             return Moved("the model has no name here of which its device could be asked")
         return moved
