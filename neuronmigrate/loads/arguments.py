@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from neuronmigrate import edits, effects
+from neuronmigrate import catalogue, edits, effects
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -223,6 +223,8 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.refused = table.refused[name]
     elif name in table.dropped:
         drop_argument(site, load, given)
+    elif name in catalogue.arguments(load.use.name):
+        load.refused = f"`{name}=` is an argument of another kind of model"
     else:
         load.refused = f"`{name}=` is no argument that any release of optimum-neuron documents"
 

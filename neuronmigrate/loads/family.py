@@ -45,12 +45,15 @@ class Family:
     """Attributes of an object that are gone, and what to do instead."""
     base = "transformers.PreTrainedModel"
     """What an object is an instance of now."""
+    lost_calls = "move inputs of its calls"
+    """What is left to do at calls that cannot be followed."""
 
     def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
         """Register handlers for `classes`, legacy names and the native ones that take their place."""
         self.codemod = codemod
         self.classes = classes
         self.table = table
+        codemod.tables.append(table)
         codemod.uses(classes)(self.decide)
         codemod.once(self.decide_elsewhere)
 
@@ -304,12 +307,10 @@ class Family:
             elif use.kind is UseKind.HANDED_ON:
                 continue  # the other module finds it again, and answers for its calls
             else:
-                todo.append(
-                    f"line {line}: the model goes where it cannot be followed; move inputs of its calls"
-                )
+                todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
         for node, why in found.lost:
             line = site.positions.span(node).line
-            todo.append(f"line {line}: {why}; move inputs of its calls to `model.device`")
+            todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
 
     def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
@@ -347,7 +348,7 @@ class Family:
         call = site.parent(arg) if isinstance(arg, cst.Arg) else None
         line = site.positions.span(node).line
         if not isinstance(call, cst.Call):
-            todo.append(f"line {line}: the model goes where it cannot be followed; move inputs of its calls")
+            todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
         if name in ("transformers.pipeline", "transformers.pipelines.pipeline"):
@@ -366,7 +367,7 @@ class Family:
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
             todo.append(
-                f"line {line}: `{edits.short(call.func)}` gets the model; move the inputs of its calls there"
+                f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there"
             )
 
 
