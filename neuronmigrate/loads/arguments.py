@@ -159,6 +159,11 @@ class Load:
         """Take note that an expression goes, and what it read loses a reader."""
         self.dropped += [name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)]
 
+    def keep(self, value: cst.BaseExpression) -> None:
+        """Take note that an argument that went is written elsewhere, so that what it read has a reader."""
+        stays = {name.value for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)}
+        self.dropped = [name for name in self.dropped if name.value not in stays]
+
     def refuse(self, why: str) -> None:
         """Say why it cannot be rewritten; the first reason stays."""
         self.refused = self.refused or why

@@ -366,9 +366,7 @@ class Family:
         ):
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
-            todo.append(
-                f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there"
-            )
+            todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
 
 
 def object_of(call: cst.Call, method: str) -> cst.BaseExpression:
