@@ -30,7 +30,7 @@ TASKS = {
     "TokenClassification": "AutoModelForTokenClassification",
 }
 # Classes of one architecture, `NeuronBert...` (0.2.0 to 0.4.5).
-BERT = ("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering")
+BERT: tuple[str, ...] = ("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering")
 BERT += ("ForSequenceClassification", "ForTokenClassification")
 # What all of them are instances of (0.0.5 to 0.4.5); none is loaded with these.
 BASES = frozenset(

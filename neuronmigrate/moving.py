@@ -323,10 +323,10 @@ class _Inputs:
 
     def brings_inputs(self, value: cst.BaseExpression, seen: bool) -> bool:
         """Whether a mapping holds inputs, or options alone; `seen` says that inputs came before it."""
-        keys = _keys(self.site, value)
-        if keys is None:
+        entries = written_entries(self.site, value)
+        if entries is None:
             return is_encoding(self.site, value) or not seen
-        return bool(keys & self.convention.inputs)
+        return bool(entries.keys() & self.convention.inputs)
 
     def only(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
         """Move the sole input; the other arguments go."""
@@ -523,13 +523,16 @@ def _written_out(site: Site, value: cst.BaseExpression) -> list[cst.BaseExpressi
     return found
 
 
-def _keys(site: Site, value: cst.BaseExpression) -> frozenset[str] | None:
-    """The keys of a mapping that is certainly written out; None when they cannot be told."""
+def written_entries(site: Site, value: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """The entries of a mapping that is certainly written out; None when they cannot be told."""
     if isinstance(value, cst.Call) and site.name_of(value.func) == "builtins.dict":
-        keywords = [arg.keyword for arg in value.args]
-        return None if None in keywords else frozenset(each.value for each in keywords if each)
+        if any(arg.keyword is None for arg in value.args):
+            return None
+        return {arg.keyword.value: arg.value for arg in value.args if arg.keyword}
     origins = site.flow.origin_of(value)
-    found: set[str] = set()
+    if not isinstance(value, cst.Dict) and not origins.certain:
+        return None
+    found: dict[str, cst.BaseExpression] = {}
     for node in [value] if isinstance(value, cst.Dict) else [each.node for each in origins.producers]:
         if not isinstance(node, cst.Dict):
             return None
@@ -537,8 +540,8 @@ def _keys(site: Site, value: cst.BaseExpression) -> frozenset[str] | None:
             key = element.key if isinstance(element, cst.DictElement) else None
             if not isinstance(key, cst.SimpleString):
                 return None
-            found.add(str(key.evaluated_value))
-    return frozenset(found) if isinstance(value, cst.Dict) or origins.certain else None
+            found[str(key.evaluated_value)] = element.value
+    return found
 
 
 def is_encoding(
@@ -602,7 +605,7 @@ def _read_elsewhere(site: Site, value: cst.BaseExpression) -> bool:
 def _gives_object(site: Site, call: cst.Call) -> bool:
     """Whether `generate` is asked for more than token ids, or may be."""
     for arg in call.args:
-        if arg.star == "**" and "return_dict_in_generate" in (_keys(site, arg.value) or ()):
+        if arg.star == "**" and "return_dict_in_generate" in (written_entries(site, arg.value) or {}):
             return True
         if arg.keyword and arg.keyword.value in ("return_dict_in_generate", "return_segments"):
             return edits.code_of(arg.value) not in ("False", "None")

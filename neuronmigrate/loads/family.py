@@ -45,6 +45,8 @@ class Family:
     """Attributes of an object that are gone, and what to do instead."""
     base = "transformers.PreTrainedModel"
     """What an object is an instance of now."""
+    suits_both = True
+    """Whether a rewritten call runs as well on an object that stays a legacy one."""
     lost_calls = "move inputs of its calls"
     """What is left to do at calls that cannot be followed."""
 
@@ -285,7 +287,7 @@ class Family:
             called, method = self.called(site, use.node)
             if called is not None:
                 shown = edits.short(called, 40)
-                if stay and not dotted_name(use.node):
+                if stay and not (self.suits_both and dotted_name(use.node)):
                     makers = site.flow.origin_of(use.node).producers
                     if any(each.node in stay for each in makers):
                         group.refuse(f"`{shown}` may call a model that stays a legacy one as well")

@@ -26,8 +26,7 @@ def one_core(site: Site, load: Load, given: Given) -> None:
     load.drop(given.seen)
     if edits.code_of(constant(site, given.seen)) not in ("1", "None"):
         load.refuse(
-            "models without a decoder of their own have no tensor-parallel plan natively, so "
-            "`tensor_parallel_size` has no counterpart"
+            "these models have no tensor-parallel plan natively, so `tensor_parallel_size` has no counterpart"
         )
 
 
