@@ -17,6 +17,7 @@ import libcst as cst
 from neuronmigrate.plan import Numerics
 
 if TYPE_CHECKING:
+    from neuronmigrate.loads.arguments import Table
     from neuronmigrate.site import Site, Use
 
 UseHandler = Callable[["Site", "Use"], None]
@@ -84,6 +85,8 @@ class Codemod:
         self.node_handlers: list[tuple[type[cst.CSTNode], Callable[..., None]]] = []
         self.site_handlers: list[SiteHandler] = []
         self.rest_handler: UseHandler | None = None
+        self.tables: list[Table] = []
+        """What becomes of the arguments of its calls, where it has tables of them."""
 
     def symbol(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from neuronmigrate import edits, effects
+from neuronmigrate import catalogue, edits, effects
 from neuronmigrate.artefacts import Artefact
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.plan import Numerics
@@ -162,6 +162,11 @@ class Load:
         """Take note that an expression goes, and what it read loses a reader."""
         self.dropped += [name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)]
 
+    def keep(self, value: cst.BaseExpression) -> None:
+        """Take note that an argument that went is written elsewhere, so that what it read has a reader."""
+        stays = {name.value for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)}
+        self.dropped = [name for name in self.dropped if name.value not in stays]
+
     def refuse(self, why: str) -> None:
         """Say why it cannot be rewritten; the first reason stays."""
         self.refused = self.refused or why
@@ -170,6 +175,13 @@ class Load:
     def as_float32(self) -> bool:
         """Whether outputs, which were float32 tensors, have to be made so."""
         return self.dtype is None and self.cast not in ("torch.float32", "")
+
+    @property
+    def half(self) -> bool:
+        """Whether the weights may be of another dtype than float32."""
+        if self.dtype is None:
+            return self.cast != "torch.float32"
+        return edits.code_of(self.dtype).strip("\"'") not in ("torch.float32", "float32")
 
 
 def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: Table) -> Load:
@@ -219,6 +231,8 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.refused = table.refused[name]
     elif name in table.dropped:
         drop_argument(site, load, given)
+    elif name in catalogue.arguments(load.use.name):
+        load.refused = f"`{name}=` is an argument of another kind of model"
     else:
         load.refused = f"`{name}=` is no argument that any release of optimum-neuron documents"
 

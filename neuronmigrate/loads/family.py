@@ -17,7 +17,7 @@ from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.sources import Saved, settle_source
-from neuronmigrate.moving import Moved, model_of, move_forward
+from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
 
@@ -45,12 +45,17 @@ class Family:
     """Attributes of an object that are gone, and what to do instead."""
     base = "transformers.PreTrainedModel"
     """What an object is an instance of now."""
+    suits_both = True
+    """Whether a rewritten call runs as well on an object that stays a legacy one."""
+    lost_calls = "move inputs of its calls"
+    """What is left to do at calls that cannot be followed."""
 
     def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
         """Register handlers for `classes`, legacy names and the native ones that take their place."""
         self.codemod = codemod
         self.classes = classes
         self.table = table
+        codemod.tables.append(table)
         codemod.uses(classes)(self.decide)
         codemod.once(self.decide_elsewhere)
 
@@ -82,12 +87,12 @@ class Family:
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Rewrite a call of an object (`method` is empty) or of one of `methods`."""
-        return move_forward(site, group, call, as_float32=load.as_float32)
+        return move_call(site, group, call, as_float32=load.as_float32, half=load.half)
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         """Rewrite a call of an object that another module loads with `name`."""
         # The dtype is written in the other module; float32 stays what it is under `.float()`.
-        moved = move_forward(site, group, call, as_float32=True)
+        moved = move_call(site, group, call, as_float32=True, half=True)
         if not moved.refused and not dotted_name(model_of(call)):
             return Moved("the model has no name here of which its device could be asked")
         return moved
@@ -282,7 +287,7 @@ class Family:
             called, method = self.called(site, use.node)
             if called is not None:
                 shown = edits.short(called, 40)
-                if stay and not dotted_name(use.node):
+                if stay and not (self.suits_both and dotted_name(use.node)):
                     makers = site.flow.origin_of(use.node).producers
                     if any(each.node in stay for each in makers):
                         group.refuse(f"`{shown}` may call a model that stays a legacy one as well")
@@ -304,12 +309,10 @@ class Family:
             elif use.kind is UseKind.HANDED_ON:
                 continue  # the other module finds it again, and answers for its calls
             else:
-                todo.append(
-                    f"line {line}: the model goes where it cannot be followed; move inputs of its calls"
-                )
+                todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
         for node, why in found.lost:
             line = site.positions.span(node).line
-            todo.append(f"line {line}: {why}; move inputs of its calls to `model.device`")
+            todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
 
     def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
@@ -347,7 +350,7 @@ class Family:
         call = site.parent(arg) if isinstance(arg, cst.Arg) else None
         line = site.positions.span(node).line
         if not isinstance(call, cst.Call):
-            todo.append(f"line {line}: the model goes where it cannot be followed; move inputs of its calls")
+            todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
         if name in ("transformers.pipeline", "transformers.pipelines.pipeline"):
@@ -365,9 +368,7 @@ class Family:
         ):
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
-            todo.append(
-                f"line {line}: `{edits.short(call.func)}` gets the model; move the inputs of its calls there"
-            )
+            todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
 
 
 def object_of(call: cst.Call, method: str) -> cst.BaseExpression:

@@ -25,11 +25,27 @@ class Saved:
             func = call.func
             if not isinstance(func, cst.Attribute) or func.attr.value != "save_pretrained" or not call.args:
                 continue
+            made = self._just_made(func.value)
             origins = site.flow.origin_of(func.value)
-            if origins.certain and len(origins.producers) == 1:
+            if made is None and origins.certain and len(origins.producers) == 1:
                 made = origins.producers[0].node
-                if isinstance(made, cst.Call) and made in exported:
-                    self.written.append((call.args[0].value, exported[made]))
+            if isinstance(made, cst.Call) and made in exported:
+                self.written.append((call.args[0].value, exported[made]))
+
+    def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
+        """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
+        line = self.site.statement(model)
+        block = self.site.parent(line)
+        body = list(block.body) if isinstance(block, (cst.IndentedBlock, cst.Module)) else []
+        for above in reversed(body[: body.index(line)] if line in body else []):
+            if not isinstance(above, cst.SimpleStatementLine):
+                return None
+            for small in above.body:
+                if isinstance(small, cst.Assign) and any(
+                    edits.code_of(each.target) == edits.code_of(model) for each in small.targets
+                ):
+                    return small.value
+        return None
 
     def source_of(self, folder: cst.BaseExpression) -> Load | None:
         """The export whose checkpoint stands behind a folder, where that can be written at its load."""
@@ -39,19 +55,45 @@ class Saved:
             return None
         source = found[0].values["model_id"]
         if not edits.is_literal(source) and not (
-            isinstance(source, cst.Name)
-            and only_binding(self.site, source)
-            and means_the_same(self.site, source, folder)
+            edits.is_pure(source) and self._still_holds(source, found[0].call, folder)
         ):
             return None
         return found[0]
 
+    def _still_holds(self, source: cst.BaseExpression, at: cst.Call, folder: cst.BaseExpression) -> bool:
+        """Whether an expression for a checkpoint has the same value where its folder is read."""
+        if not means_the_same(self.site, source, folder):
+            return False
+        if isinstance(source, cst.Name):
+            return only_binding(self.site, source) is not None or self._same_function(at, folder)
+        # What an attribute holds may change between two functions.
+        return self._same_function(at, folder)
+
+    def _same_function(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        return self.site.names.function_of(one) is self.site.names.function_of(other)
+
     def _is_same(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        one, other = self._bare(one), self._bare(other)
         if isinstance(one, cst.SimpleString) and isinstance(other, cst.SimpleString):
             return artefacts.same(text_of(one), text_of(other))
         if isinstance(one, cst.Name) and isinstance(other, cst.Name):
             return self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ()
-        return False
+        return (
+            isinstance(one, cst.Attribute)
+            and edits.is_pure(one)
+            and edits.code_of(one) == edits.code_of(other)
+            and means_the_same(self.site, one, other)
+        )
+
+    def _bare(self, folder: cst.BaseExpression) -> cst.BaseExpression:
+        """A path as it is before it is made a string or a Path."""
+        while (
+            isinstance(folder, cst.Call)
+            and self.site.name_of(folder.func) in ("builtins.str", "os.fspath", "pathlib.Path")
+            and len(folder.args) == 1
+        ):
+            folder = folder.args[0].value
+        return constant(self.site, folder)
 
 
 def is_export(load: Load) -> bool:
