@@ -28,9 +28,13 @@ class Saved:
                 if isinstance(made, cst.Call) and made in exported:
                     self.written.append((call.args[0].value, exported[made]))
 
+    def loads_into(self, folder: cst.BaseExpression) -> list[Load]:
+        """The exports that were saved in a folder."""
+        return [load for written, load in self.written if self._is_same(written, folder)]
+
     def source_of(self, folder: cst.BaseExpression) -> tuple[cst.BaseExpression, int] | None:
         """The checkpoint that was exported into a folder, and the line that did it."""
-        found = [load for written, load in self.written if self._is_same(written, folder)]
+        found = self.loads_into(folder)
         sources = {edits.code_of(load.values["model_id"]) for load in found if "model_id" in load.values}
         if len(sources) != 1:
             return None
