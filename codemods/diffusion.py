@@ -379,19 +379,32 @@ def _settle_other(site: Site, load: Load, saved: Saved) -> None:
 
 
 def _take_over(site: Site, load: Load, saved: Saved) -> None:
-    """Let a load of a folder that this file wrote mean what was exported into it."""
-    model = load.values["model_id"]
-    made = saved.loads_of(model)
-    if len(made) != 1:
-        load.refuse(f"what `{edits.short(model)}` was compiled for cannot be seen from here")
+    """Let a load of compiled files mean what was exported into them, by this file or another place."""
+    folder = load.values["model_id"]
+    if load.artefact is not None:
+        if load.artefact.unseen:
+            load.refuse(f"what {load.artefact.place} compiled cannot be read as a whole")
+        for name, code in load.artefact.options:
+            if TABLE.special.get(name) is _keep:
+                load.values.setdefault(name, edits.expression(code))
+        return
+    made = saved.loads_into(folder)
+    if not made:
+        load.todo.append("its calls need the size it was compiled for, as `height=` and `width=`")
+        if PIPELINES[_short(load)].controlnet:
+            load.refuse(f"which ControlNets are compiled in `{edits.short(folder)}` cannot be seen from here")
+        return
+    if len(made) > 1:
+        load.refuse(f"`{edits.short(folder)}` is compiled in several ways in this file")
         return
     source = load.compiled_by = made[0]
-    if "dtype" not in load.values and "dtype" in source.values:
-        dtype = load.dtype = value_at(site, source.values["dtype"], source.call, load.call)
-        if dtype is None:
+    if load.dtype is None and "dtype" in source.values:
+        load.dtype = value_at(site, source.values["dtype"], source.call, load.call)
+        if load.dtype is None:
             load.refuse(f"the dtype `{edits.short(source.values['dtype'])}` is not known here")
             return
-        load.values["dtype"] = source.values["dtype"]
+    if "dtype" in source.values:
+        load.values.setdefault("dtype", source.values["dtype"])
     for name in ("auto_cast", "auto_cast_type"):
         if name in source.values:
             load.values.setdefault(name, source.values[name])

@@ -13,6 +13,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from neuronmigrate import catalogue, edits, effects
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -154,6 +155,8 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    artefact: Artefact | None = None
+    """What another place of the project exported, when this loads its compiled files."""
     compiled_by: Load | None = None
     """The load of this file that wrote the folder it loads."""
 
@@ -166,6 +169,11 @@ class Load:
         """Take note that an expression goes, and what it read loses a reader."""
         self.dropped += [name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)]
 
+    def keep(self, value: cst.BaseExpression) -> None:
+        """Take note that an argument that went is written elsewhere, so that what it read has a reader."""
+        stays = {name.value for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)}
+        self.dropped = [name for name in self.dropped if name.value not in stays]
+
     def refuse(self, why: str) -> None:
         """Say why it cannot be rewritten; the first reason stays."""
         self.refused = self.refused or why
@@ -174,6 +182,13 @@ class Load:
     def as_float32(self) -> bool:
         """Whether outputs, which were float32 tensors, have to be made so."""
         return self.dtype is None and self.cast not in ("torch.float32", "")
+
+    @property
+    def half(self) -> bool:
+        """Whether the weights may be of another dtype than float32."""
+        if self.dtype is None:
+            return self.cast != "torch.float32"
+        return edits.code_of(self.dtype).strip("\"'") not in ("torch.float32", "float32")
 
 
 def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: Table) -> Load:

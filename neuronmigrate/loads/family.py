@@ -17,7 +17,7 @@ from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.sources import Saved, settle_source
-from neuronmigrate.moving import Moved, model_of, move_forward
+from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
 
@@ -45,6 +45,8 @@ class Family:
     """Attributes of an object that are gone, and what to do instead."""
     base = "transformers.PreTrainedModel"
     """What an object is an instance of now."""
+    suits_both = True
+    """Whether a rewritten call runs as well on an object that stays a legacy one."""
     lost_calls = "move inputs of its calls"
     """What is left to do at calls that cannot be followed."""
 
@@ -58,6 +60,10 @@ class Family:
         codemod.once(self.decide_elsewhere)
 
     # Points where families differ.
+
+    def read(self, site: Site, use: Use, call: cst.Call) -> Load:
+        """The arguments of a load, sorted by what becomes of them."""
+        return sorted_arguments(site, use, call, self.classes[use.claim], self.table)
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Work out what is loaded and in which dtype; refuse the load where that is not certain."""
@@ -76,6 +82,10 @@ class Family:
         ]
         return edits.with_arguments(load.call, args)
 
+    def place(self, site: Site, group: Group, load: Load, new: cst.BaseExpression) -> None:
+        """Put the new expression where the load's call stands."""
+        group.replace(load.call, new)
+
     def renamed(self, group: Group, load: Load) -> None:
         """Let the class stand for the native one; the maker's name stays."""
         group.rename(load.use, load.native)
@@ -85,12 +95,12 @@ class Family:
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Rewrite a call of an object (`method` is empty) or of one of `methods`."""
-        return move_forward(site, group, call, as_float32=load.as_float32)
+        return move_call(site, group, call, as_float32=load.as_float32, half=load.half)
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         """Rewrite a call of an object that another module loads with `name`."""
         # The dtype is written in the other module; float32 stays what it is under `.float()`.
-        moved = move_forward(site, group, call, as_float32=True)
+        moved = move_call(site, group, call, as_float32=True, half=True)
         if not moved.refused and not dotted_name(model_of(call)):
             return Moved("the model has no name here of which its device could be asked")
         return moved
@@ -152,10 +162,11 @@ class Family:
         stay: set[cst.CSTNode] = set()
         for use in site.uses:
             if use.claim in self.classes and self.is_load(use):
+                if use in site.settled:
+                    continue
                 assert use.call is not None
                 site.settled.add(use)
-                native = self.classes[use.claim]
-                loads.append(sorted_arguments(site, use, use.call, native, self.table))
+                loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
         saved = Saved(site, loads)
@@ -204,7 +215,7 @@ class Family:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
-            group.replace(load.call, self.written(site, group, load))
+            self.place(site, group, load, self.written(site, group, load))
             self.renamed(group, load)
             self.finish(site, group, load)
             load.todo += unread(site, group, load, loads)
@@ -272,7 +283,7 @@ class Family:
         for node in site.nodes(cst.Attribute):
             if node.attr.value in self.gone or node.attr.value in _MOVERS:
                 for _ in self.loads_elsewhere(site, node.value):
-                    self.on_attribute(site, node, [])
+                    self.on_attribute(site, None, None, node, [])
 
     def _follow(self, site: Site, group: Group, load: Load, stay: set[cst.CSTNode]) -> int:
         """Rewrite every place where the loaded object goes; tells how many calls that were."""
@@ -285,7 +296,7 @@ class Family:
             called, method = self.called(site, use.node)
             if called is not None:
                 shown = edits.short(called, 40)
-                if stay and not dotted_name(use.node):
+                if stay and not (self.suits_both and dotted_name(use.node)):
                     makers = site.flow.origin_of(use.node).producers
                     if any(each.node in stay for each in makers):
                         group.refuse(f"`{shown}` may call a model that stays a legacy one as well")
@@ -299,7 +310,7 @@ class Family:
                     )
                 moved += 1
             elif use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
-                self.on_attribute(site, parent, todo)
+                self.on_attribute(site, group, load, parent, todo)
             elif use.kind is UseKind.ARGUMENT:
                 self.on_argument(site, group, use.node, todo)
             elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
@@ -313,8 +324,13 @@ class Family:
             todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
 
-    def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
-        """Answer for an attribute of the model that is gone or means something else."""
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
+        """Answer for an attribute of the model that is gone or means something else.
+
+        There are a group and a load only where this file loads the model.
+        """
         told = site.notes.setdefault("told", set())
         name = node.attr.value
         line = site.positions.span(node).line
