@@ -295,13 +295,21 @@ class Pipelines(Family):
         if self.is_load(use) or not _as_type(site, use, self.classes[use.claim]):
             super().decide(site, use)
 
-    def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
         parent = site.parent(node)
         line = site.positions.span(node).line
         told = site.notes.setdefault("told", set())
         if node.attr.value == "to" and isinstance(parent, cst.Call):
-            if node not in told:
-                told.add(node)
+            alone = site.alone(parent)
+            if node in told:
+                return
+            told.add(node)
+            if alone is not None and group is not None:
+                group.replace_statement(alone)
+                todo.append(f"line {line}: `{edits.short(parent)}`, which did nothing, is gone")
+            else:
                 site.mark(
                     parent,
                     "pipe.to",
@@ -313,7 +321,7 @@ class Pipelines(Family):
         elif node.attr.value in ("image_encoder", "text_encoder", "text_encoder_2", "transformer", "unet"):
             todo.append(f"line {line}: `{edits.short(node)}` is on the device, and wants its inputs there")
         else:
-            super().on_attribute(site, node, todo)
+            super().on_attribute(site, group, load, node, todo)
 
     def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
         arg = site.parent(node)
@@ -385,8 +393,9 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
         if load.artefact.unseen:
             load.refuse(f"what {load.artefact.place} compiled cannot be read as a whole")
         for name, code in load.artefact.options:
-            if TABLE.special.get(name) is _keep:
-                load.values.setdefault(name, edits.expression(code))
+            told = "unet_id" if name == "unet" else name
+            if TABLE.special.get(told) is _keep:
+                load.values.setdefault(told, edits.expression(code))
         return
     made = saved.loads_into(folder)
     if not made:

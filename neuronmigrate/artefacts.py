@@ -258,7 +258,8 @@ def _options(words: Sequence[str | None]) -> tuple[str, str, dict[str, str], boo
                 found.append(words[at])
                 at += 1
             unseen = unseen or not all(found)
-            options[name] = repr(found)
+            codes = [each if re.fullmatch(r"\d+(\.\d+)?", each) else repr(each) for each in found if each]
+            options[name] = codes[0] if len(codes) == 1 else f"[{', '.join(codes)}]"
         elif name in _VALUES:
             after = value if given else words[at] if at < len(words) else None
             at += not given
@@ -448,18 +449,19 @@ class _Script:
                 inner = _entries(value)
                 unseen = unseen or inner is None
                 todo += inner or []
-            elif isinstance(value, ast.Constant) or (
-                isinstance(value, (ast.List, ast.Tuple))
-                and all(isinstance(each, ast.Constant) for each in value.elts)
-            ):
-                options[name] = ast.unparse(value)
-            elif name == "torch_dtype" and isinstance(value, ast.Attribute):
+            elif _is_literal(value) or (name == "torch_dtype" and isinstance(value, ast.Attribute)):
                 options[name] = ast.unparse(value)
         return options, unseen
 
     def _qualified(self, node: ast.expr) -> str:
         first, dot, rest = ast.unparse(node).partition(".")
         return f"{self.legacy[first]}{dot}{rest}" if first in self.legacy else ""
+
+
+def _is_literal(value: ast.expr) -> bool:
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return all(isinstance(each, ast.Constant) for each in value.elts)
+    return isinstance(value, ast.Constant)
 
 
 def _entries(value: ast.expr) -> list[tuple[str | None, ast.expr]] | None:
