@@ -18,6 +18,7 @@ import libcst as cst
 from packaging.version import Version
 
 from neuronmigrate import edits
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.loads.adapters import IP_ADAPTER, Loader, components, dtype_of, items_of, loaders_of
@@ -40,7 +41,7 @@ from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family, is_annotation, is_isinstance
 from neuronmigrate.loads.pipeline_calls import ON_DEVICE, CallRewrite, Pipeline, Refused, names_in, value_at
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
-from neuronmigrate.moving import Moved
+from neuronmigrate.moving import Moved, model_of
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -206,9 +207,10 @@ class Pipelines(Family):
         if not is_export(load):
             _take_over(site, load, saved)
         _settle_dtype(site, load)
-        _settle_guidance(site, load)
-        _settle_parts(site, load)
         what = PIPELINES[_short(load)]
+        if what.guided and _is_unguided(site, {**load.source.values, **load.values}, load.todo):
+            load.values["guidance_scale"] = cst.Float("1.0")
+        _settle_parts(site, load)
         if what.checked and not load.given & {"safety_checker"}:
             load.todo.append(
                 "a safety checker, never loaded before, runs now if the repository has one "
@@ -224,7 +226,7 @@ class Pipelines(Family):
             call, _ = self.called(site, use.node)
             if call is not None:
                 try:
-                    CallRewrite(site, PIPELINES[_short(load)], load, call).run()
+                    _rewrite_of(site, load, call).run()
                 except Refused as refused:
                     load.refuse(f"`{edits.short(call, 40)}`: {refused}")
 
@@ -336,7 +338,7 @@ class Pipelines(Family):
     # Calls.
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
-        rewrite = CallRewrite(site, PIPELINES[_short(load)], load, call)
+        rewrite = _rewrite_of(site, load, call)
         try:
             rewrite.run()
         except Refused as refused:
@@ -358,7 +360,49 @@ class Pipelines(Family):
         return Moved(todo=tuple(rewrite.todo), why="the compiled size is written into its calls")
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
-        return Moved("the size that the pipeline was compiled for is not known here: pass it to this call")
+        told = [site.project.loads.get(place) for _, place, _ in self.loads_elsewhere(site, model_of(call))]
+        values = _values_elsewhere(site, told[0]) if told and told[0] is not None else {}
+        if "height" not in values or "width" not in values:
+            return Moved(f"the size that the pipeline was compiled for is not known here: {_PASS_IT}")
+        native = self.classes[name.rpartition(".")[0]]
+        rewrite = CallRewrite(site, PIPELINES[native.rpartition(".")[2]], values, call, call)
+        try:
+            rewrite.run()
+        except Refused as refused:
+            return Moved(str(refused))
+        if rewrite.changed:
+            group.replace(call, rewrite.result)
+            site.keywords += [(f"{native}.__call__", keyword) for keyword in rewrite.keywords]
+        return Moved(todo=tuple(rewrite.todo), why="the compiled size is written into its calls")
+
+
+_PASS_IT = "pass it to this call, as `height=` and `width=`"
+
+
+def _rewrite_of(site: Site, load: Load, call: cst.Call) -> CallRewrite:
+    values = dict(load.source.values)
+    values.pop("guidance_scale", None)
+    if "guidance_scale" in load.values:
+        values["guidance_scale"] = load.values["guidance_scale"]
+    return CallRewrite(site, PIPELINES[_short(load)], values, load.source.call, call)
+
+
+def _values_elsewhere(site: Site, told: Artefact) -> dict[str, cst.BaseExpression]:
+    """What a load of another module compiled, or what made the folder that it loads."""
+    made = told
+    options = dict(told.options)
+    if options.get("export", options.get("from_transformers")) != "True":
+        said = site.project.compiled(told.checkpoint, told.place) if told.checkpoint else ()
+        if len(said) != 1:
+            return {}
+        made = said[0]
+    if made.unseen:
+        return {}
+    values = {name: _said(code) for name, code in made.options}
+    placed = {**values, **{name: _said(code) for name, code in told.options}}
+    if _is_unguided(site, placed, []):
+        values["guidance_scale"] = cst.Float("1.0")
+    return values
 
 
 def _short(load: Load) -> str:
@@ -395,7 +439,7 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
         for name, code in load.artefact.options:
             told = "unet_id" if name == "unet" else name
             if TABLE.special.get(told) is _keep:
-                load.values.setdefault(told, edits.expression(code))
+                load.values.setdefault(told, _said(code))
         return
     made = saved.loads_into(folder)
     if not made:
@@ -426,6 +470,15 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
         else:
             load.args.append(arg.deep_clone())
             load.given.add(arg.keyword.value)
+
+
+def _said(code: str) -> cst.BaseExpression:
+    """A value that another place says, in the quotes that are written here."""
+    value = edits.expression(code)
+    if isinstance(value, (cst.List, cst.Tuple)):
+        items = [cst.Element(_said(edits.code_of(each.value))) for each in value.elements]
+        return cst.List(items)
+    return edits.string(text_of(value)) if isinstance(value, cst.SimpleString) else value
 
 
 def _release(site: Site) -> Version:
@@ -466,40 +519,37 @@ def _dtype(group: Group, load: Load) -> cst.BaseExpression:
     return load.dtype.deep_clone() if load.dtype is not None else group.expression(load.cast)
 
 
-def _settle_guidance(site: Site, load: Load) -> None:
-    """Work out whether classifier-free guidance never ran, whatever a call said.
+def _is_unguided(site: Site, values: Mapping[str, cst.BaseExpression], todo: list[str]) -> bool:
+    """Whether classifier-free guidance never ran, whatever a call said.
 
     It ran if the batch was dynamic, or if the U-Net was on two cores (`do_classifier_free_guidance` in
     modeling_diffusion.py and pipelines/diffusers/*.py; inference-by-release section 0 F). From 0.3.0 on
     the mode that a user gave was not used.
     """
-    if not PIPELINES[_short(load)].guided:
-        return
-    source = load.source
     release = _release(site)
-    if edits.code_of(source.values.get("dynamic_batch_size") or cst.Name("False")) == "True":
-        return
-    mode = load.values.get("data_parallel_mode") or source.values.get("data_parallel_mode")
-    ids = load.values.get("device_ids") or source.values.get("device_ids")
+    if "dynamic_batch_size" in values and edits.code_of(values["dynamic_batch_size"]) == "True":
+        return False
+    mode, ids = values.get("data_parallel_mode"), values.get("device_ids")
     if mode is not None and edits.code_of(mode) != "None":
-        text = text_of(mode)
-        off = text in ("none", "all") or not edits.is_literal(mode)
-        if off and release >= Version("0.3.0"):
+        if edits.is_literal(mode) and text_of(mode) not in ("none", "all"):
+            return False
+        if release >= Version("0.3.0"):
             if site.project.legacy_of(site.path).assumed:
-                load.todo.append(
+                todo.append(
                     f"before release 0.3.0 `data_parallel_mode={edits.short(mode)}` turned guidance off: "
                     "`guidance_scale=1.0` in the calls if this was written for one of those"
                 )
-        elif text in ("none", "all"):
-            load.values["guidance_scale"] = cst.Float("1.0")
-        elif off:
-            load.todo.append(
+            return False
+        if not edits.is_literal(mode):
+            todo.append(
                 f"where `{edits.short(mode)}` is none or all, guidance was off: `guidance_scale=1.0` then"
             )
-    elif Version("0.0.9") <= release <= Version("0.0.14"):
-        count = len(ids.elements) if isinstance(ids, (cst.List, cst.Tuple)) else None
-        if (ids is None and release == Version("0.0.9")) or (count is not None and count != 2):
-            load.values["guidance_scale"] = cst.Float("1.0")
+        return edits.is_literal(mode)
+    if Version("0.0.9") <= release <= Version("0.0.14"):
+        if ids is None:
+            return release == Version("0.0.9")
+        return isinstance(ids, (cst.List, cst.Tuple)) and len(ids.elements) != 2
+    return False
 
 
 def _settle_parts(site: Site, load: Load) -> None:

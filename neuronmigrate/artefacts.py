@@ -287,6 +287,12 @@ def from_script(path: str, raw: bytes) -> tuple[Artefact, ...]:
     return tuple(_Script(path, tree).found()) if tree is not None else ()
 
 
+def loads_of(path: str, raw: bytes) -> tuple[Artefact, ...]:
+    """What the loads of a script are told, whatever becomes of what they load: the folder is empty."""
+    tree = _parsed(raw)
+    return tuple(_Script(path, tree).loads()) if tree is not None else ()
+
+
 def _parsed(raw: bytes) -> ast.Module | None:
     try:
         return ast.parse(raw)
@@ -369,6 +375,14 @@ class _Script:
             for node in _own(scope):
                 if isinstance(node, ast.Call):
                     yield from self._saved(node, exported)
+
+    def loads(self) -> Iterator[Artefact]:
+        """Each call of `from_pretrained`, by its place."""
+        for node in ast.walk(self.tree) if self.legacy else ():
+            if isinstance(node, ast.Call) and self._qualified(node.func).endswith(".from_pretrained"):
+                options, unseen = self._keywords(node)
+                model = text_of(node.args[0], self.constants) if node.args else ""
+                yield Artefact("", model, f"{self.path}:{node.lineno}", tuple(options.items()), unseen)
 
     def _made(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Artefact]]:
         """What is exported, with the name that holds it."""

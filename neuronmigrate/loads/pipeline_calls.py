@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.loads.arguments import Load, constant, only_binding, text_of, written_out
+from neuronmigrate.loads.arguments import constant, only_binding, text_of, written_out
 from neuronmigrate.moving import model_of
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Site
@@ -52,9 +52,21 @@ class Refused(Exception):
 class CallRewrite:
     """What becomes of one call of a pipeline."""
 
-    def __init__(self, site: Site, what: Pipeline, load: Load, call: cst.Call) -> None:
+    def __init__(
+        self,
+        site: Site,
+        what: Pipeline,
+        values: Mapping[str, cst.BaseExpression],
+        home: cst.Call,
+        call: cst.Call,
+    ) -> None:
+        """`values` are what the pipeline was compiled for, as they stand at its load `home`.
+
+        A `guidance_scale` among them says that guidance never ran.
+        """
         self.site = site
-        self.load = load
+        self.values = values
+        self.home = home
         self.call = call
         self.what = what
         self.line = site.positions.span(call).line
@@ -99,11 +111,10 @@ class CallRewrite:
 
     def _compiled(self, name: str) -> cst.BaseExpression | None:
         """What a shape was compiled as, as it can be written in this call. Raises Refused."""
-        source = self.load.source
-        value = source.values.get(name)
+        value = self.values.get(name)
         if value is None or edits.code_of(value) == "None":
             return None
-        found = value_at(self.site, value, source.call, self.call)
+        found = value_at(self.site, value, self.home, self.call)
         if found is None:
             raise Refused(
                 f"the compiled `{name}={edits.short(value)}` is not known there: pass it to this call"
@@ -123,18 +134,34 @@ class CallRewrite:
                 self.todo.append(f"line {self.line}: {said}")
             return
         for arg in [arg for arg in self.args if arg.star == "**"]:
-            known = written_out(self.site, arg.value)
-            if known is not None and name not in known:
+            known = self._entry(arg.value, name)
+            if known is _ABSENT:
                 continue
-            if known is not None and edits.code_of(known[name]) == edits.code_of(value):
-                return
-            self._enter(arg, name, value)
-            if known is not None:
-                self.todo.append(f"line {self.line}: {said}")
+            if known is None or edits.code_of(known) != edits.code_of(value):
+                self._enter(arg, name, value)
+                if known is not None:
+                    self.todo.append(f"line {self.line}: {said}")
             return
         self.args.append(edits.keyword(name, value))
         self.keywords.append(name)
         self.changed = True
+
+    def _entry(self, mapping: cst.BaseExpression, name: str) -> cst.BaseExpression | None:
+        """What a mapping holds under a key: `_ABSENT` for nothing, None where it cannot be told."""
+        if not isinstance(mapping, cst.Dict):
+            known = written_out(self.site, mapping)
+            return None if known is None else known.get(name, _ABSENT)
+        for element in reversed(mapping.elements):
+            if isinstance(element, cst.StarredDictElement):
+                found = self._entry(element.value, name)
+                if found is not _ABSENT:
+                    return found
+            elif isinstance(element, cst.DictElement):
+                if not isinstance(element.key, cst.SimpleString):
+                    return None
+                if _key_of(element) == name:
+                    return element.value
+        return _ABSENT
 
     def _enter(self, arg: cst.Arg, name: str, value: cst.BaseExpression) -> None:
         """Let an entry of a dictionary that is spread have another value."""
@@ -176,24 +203,33 @@ class CallRewrite:
         if image is None and self.what.image is not None and len(plain) > self.what.image:
             image = plain[self.what.image]
         if image is not None:
-            self._replace(image, image.with_changes(value=self._resized(image.value, height, width)))
+            new = self._resized(image.value, height, width)
+            if new is not image.value:
+                self._replace(image, image.with_changes(value=new))
             return
         for arg in [arg for arg in self.args if arg.star == "**"]:
-            known = written_out(self.site, arg.value)
+            known = self._entry(arg.value, "image")
             if known is None:
                 raise Refused(
                     f"whether `**{edits.short(arg.value)}` holds an image, which was resized, cannot be seen"
                 )
-            if "image" in known:
+            if known is not _ABSENT:
                 read = cst.Subscript(arg.value, [cst.SubscriptElement(cst.Index(edits.string("image")))])
-                inside = known["image"] if isinstance(arg.value, cst.Dict) else read
-                self._enter(arg, "image", self._resized(inside, height, width))
+                new = self._resized(known if isinstance(arg.value, cst.Dict) else read, height, width, known)
+                if new not in (known, read):
+                    self._enter(arg, "image", new)
                 return
 
     def _resized(
-        self, image: cst.BaseExpression, height: cst.BaseExpression, width: cst.BaseExpression
+        self,
+        image: cst.BaseExpression,
+        height: cst.BaseExpression,
+        width: cst.BaseExpression,
+        seen: cst.BaseExpression | None = None,
     ) -> cst.BaseExpression:
-        if edits.is_literal(image) or self._has_size(image, height, width):
+        """The image at the compiled size; the same expression where it has that size. `seen` is its value."""
+        seen = seen or image
+        if edits.is_literal(seen) or self._has_size(seen, height, width):
             return image
         pipe = model_of(self.call)
         if not dotted_name(pipe):
@@ -209,23 +245,21 @@ class CallRewrite:
     def _has_size(
         self, image: cst.BaseExpression, height: cst.BaseExpression, width: cst.BaseExpression
     ) -> bool:
-        """Whether an image was resized to the compiled size just before."""
+        """Whether an image was brought to the compiled size just before."""
         if isinstance(image, cst.Name):
             binding = only_binding(self.site, image)
             image = binding.value if binding is not None and binding.value is not None else image
-        if not (
-            isinstance(image, cst.Call)
-            and isinstance(image.func, cst.Attribute)
-            and image.func.attr.value == "resize"
-            and image.args
-        ):
+        if not (isinstance(image, cst.Call) and isinstance(image.func, cst.Attribute) and image.args):
             return False
+        given = {arg.keyword.value: edits.code_of(arg.value) for arg in image.args if arg.keyword}
+        if image.func.attr.value == "preprocess":
+            return [given.get("height"), given.get("width")] == [edits.code_of(height), edits.code_of(width)]
         wanted = f"({edits.code_of(width)}, {edits.code_of(height)})"
-        return edits.code_of(image.args[0].value) == wanted
+        return image.func.attr.value == "resize" and edits.code_of(image.args[0].value) == wanted
 
     def _guidance(self) -> None:
         """Switch guidance off where it never ran."""
-        value = self.load.values.get("guidance_scale")
+        value = self.values.get("guidance_scale")
         if value is None:
             return
         given = self._keyword("guidance_scale")
@@ -259,6 +293,9 @@ class CallRewrite:
             self.todo.append(f"line {self.line}: {_CALLBACKS}")
         if self._keyword("latents"):
             self.todo.append(f"line {self.line}: {_LATENTS}")
+
+
+_ABSENT: cst.BaseExpression = cst.Name("absent")
 
 
 def _key_of(element: cst.BaseDictElement) -> str | None:
