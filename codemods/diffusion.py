@@ -145,7 +145,7 @@ TABLE = Table(
     dropped=(COMPILER - {"dynamic_batch_size"})
     | PLACES
     | _FILES
-    | {"batch_size", "num_image_per_prompt", "num_images_per_prompt"}
+    | {"batch_size", "dynamic_batching", "num_image_per_prompt", "num_images_per_prompt"}
     | {"output_attentions", "output_hidden_states"},
     folders=FOLDERS,
     refused={
@@ -284,6 +284,17 @@ class Pipelines(Family):
         return f"{why}; its calls say the size" if calls and load.source.values.get("height") else why
 
     def by_hand(self, load: Load) -> str:
+        size = load.source.values.get("tensor_parallel_size")
+        if size is not None and _short(load).startswith("Flux") and edits.code_of(size) not in _ONES:
+            # `from_pretrained` shards as it reads, once there is a process group; processes that drew
+            # different noise would compute with it (models/modeling_utils.py of Diffusers 0.42).
+            return (
+                "by hand: after `torch.distributed.init_process_group()`, pass `transformer="
+                'FluxTransformer2DModel.from_pretrained(id, subfolder="transformer", dtype=torch.bfloat16, '
+                f"parallel_config=TensorParallelConfig(tp_degree={edits.short(size)}))` to "
+                f'`{_short(load)}.from_pretrained(id, dtype=torch.bfloat16).to("neuron")`, seed the '
+                f"generator of each call, and start it with `torchrun --nproc-per-node {edits.short(size)}`"
+            )
         return (
             f'by hand: `{_short(load)}.from_pretrained(original id, dtype=torch.bfloat16).to("neuron")`, '
             "and in its calls the size it was compiled for"
@@ -443,7 +454,8 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
         return
     made = saved.loads_into(folder)
     if not made:
-        load.todo.append("its calls need the size it was compiled for, as `height=` and `width=`")
+        if "height" not in load.values or "width" not in load.values:
+            load.todo.append("its calls need the size it was compiled for, as `height=` and `width=`")
         if PIPELINES[_short(load)].controlnet:
             load.refuse(f"which ControlNets are compiled in `{edits.short(folder)}` cannot be seen from here")
         return
@@ -558,8 +570,7 @@ def _settle_parts(site: Site, load: Load) -> None:
     size = values.get("tensor_parallel_size")
     if size is not None and edits.code_of(constant(site, size)) not in _ONES:
         load.refuse(
-            f"`tensor_parallel_size={edits.short(size)}` needs a process for each core: load the transformer "
-            "with `parallel_config=TensorParallelConfig(tp_degree=...)` under torchrun"
+            f"`tensor_parallel_size={edits.short(size)}` is a process for each core now"
             if name.startswith("Flux")
             else f"{name} has no tensor-parallel plan natively, so `tensor_parallel_size` has no counterpart"
         )
