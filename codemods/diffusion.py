@@ -21,7 +21,15 @@ from neuronmigrate import edits
 from neuronmigrate.artefacts import Artefact
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
-from neuronmigrate.loads.adapters import IP_ADAPTER, Loader, components, dtype_of, items_of, loaders_of
+from neuronmigrate.loads.adapters import (
+    IP_ADAPTER,
+    Loader,
+    components,
+    dtype_of,
+    items_of,
+    loaders_of,
+    lora_items,
+)
 from neuronmigrate.loads.arguments import (
     CAST,
     COMPILER,
@@ -577,11 +585,11 @@ def _settle_parts(site: Site, load: Load) -> None:
     adapters = [each for each in values if each.startswith("lora_")]
     if "controlnet_ids" in values and not what.controlnet:
         load.refuse(f"{name} takes no ControlNet: load the ControlNet pipeline of the same family instead")
-    for each in [*adapters, "controlnet_ids"]:
-        if each in values and items_of(site, values[each]) is None:
-            load.refuse(
-                f"whether `{each}={edits.short(values[each])}` is one or several cannot be seen from here"
-            )
+    if lora_items(site, values) is None:
+        load.refuse("whether one LoRA or several are fused cannot be seen from here")
+    nets = values.get("controlnet_ids")
+    if nets is not None and items_of(site, nets) is None:
+        load.refuse(f"whether `{edits.short(nets)}` is one ControlNet or several cannot be seen from here")
     if not what.lora and adapters:
         load.refuse(f"{name} takes no LoRA weights natively")
     if "lora_model_ids" in values and "lora_weight_names" not in values:

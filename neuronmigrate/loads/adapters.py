@@ -53,13 +53,25 @@ def loaders_of(site: Site, load: Load) -> list[Loader]:
     return [*_lora(site, values), *_ip_adapter(values), *_lcm_scheduler(site, values)]
 
 
-def _lora(site: Site, values: Mapping[str, cst.BaseExpression]) -> Iterator[Loader]:
-    """LoRA weights, fused as `_load_lora_weights_to_pipeline` did (exporters/neuron/utils.py)."""
+def lora_items(
+    site: Site, values: Mapping[str, cst.BaseExpression]
+) -> dict[str, list[cst.BaseExpression]] | None:
+    """The LoRA arguments as lists; None where it cannot be told how many there are."""
     given = {
-        name: items_of(site, values[f"lora_{name}"]) or []
+        name: values[f"lora_{name}"]
         for name in ("model_ids", "weight_names", "adapter_names", "scales")
         if f"lora_{name}" in values
     }
+    items = {name: items_of(site, value) for name, value in given.items()}
+    known = [each for name, each in items.items() if each is not None and name != "adapter_names"]
+    if None in items.values() and (not known or any(len(each) != 1 for each in known)):
+        return None
+    return {name: each or [given[name]] for name, each in items.items()}
+
+
+def _lora(site: Site, values: Mapping[str, cst.BaseExpression]) -> Iterator[Loader]:
+    """LoRA weights, fused as `_load_lora_weights_to_pipeline` did (exporters/neuron/utils.py)."""
+    given = lora_items(site, values) or {}
     ids, scales = given.get("model_ids", []), given.get("scales", [])
     if not ids:
         return
