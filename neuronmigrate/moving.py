@@ -41,7 +41,7 @@ _CONSUMERS = frozenset(
 )
 _TOKENIZERS = ("Tokenizer", "TokenizerFast")
 # Makers of floating point tensors: what they give is a BatchFeature, whose `.to()` casts those alone.
-_EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "Processor")
+_EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "Processor")
 # What reads token ids or other tensors on any device.
 _READERS = frozenset({"batch_decode", "convert_ids_to_tokens", "decode"})
 _TAKEN = frozenset({"cpu", "item", "tolist"})
@@ -145,7 +145,7 @@ def move_call(
             new = _home(new, as_float32)
     else:
         outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
-    changes: list[tuple[cst.CSTNode, cst.CSTNode]] = [*inputs.changes, *outputs]
+    changes = [*inputs.changes, *outputs]
     if new is not call:
         changes.append((call, new))
     for old, replacement in changes:
@@ -292,7 +292,7 @@ class _Inputs:
         self.convention = convention
         self.half = half
         self.prepare = prepare
-        self.changes: list[tuple[cst.CSTNode, cst.CSTNode]] = []
+        self.changes: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
         self.todo: list[str] = []
         self.unseen = False
         """Whether a mapping may bring more than can be seen."""
@@ -331,13 +331,15 @@ class _Inputs:
     def only(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
         """Move the sole input; the other arguments go."""
         name = self.convention.sole
+        named = [self.name_at(args, index) for index, arg in enumerate(args) if not arg.star]
+        gone = ", ".join(f"`{each}`" for each in named if each and each != name)
+        if gone:
+            self.todo.append(f"{gone} went: it was ignored before, and a native model heeds it")
         for index, arg in enumerate(args):
             if arg.star:
                 key = cst.SubscriptElement(cst.Index(edits.string(name)))
                 picked = cst.Subscript(edits.parenthesized(arg.value), [key])
-                new = edits.keyword(name, self.moved(name, self.prepared(picked)))
-                self.changes.append((arg, new))
-                return [arg]
+                return [edits.keyword(name, self.moved(name, self.prepared(picked)))]
             if self.name_at(args, index) == name:
                 if _may_be_none(self.site, arg.value):
                     raise _Refused(f"`{edits.short(arg.value)}` may be None")

@@ -44,8 +44,8 @@ class Saved:
                     return small.value
         return None
 
-    def source_of(self, folder: cst.BaseExpression) -> tuple[cst.BaseExpression, int] | None:
-        """The checkpoint that was exported into a folder, and the line that did it."""
+    def source_of(self, folder: cst.BaseExpression) -> tuple[cst.BaseExpression, Load] | None:
+        """The checkpoint that was exported into a folder, and the load that did it."""
         found = [load for written, load in self.written if self._is_same(written, folder)]
         sources = {edits.code_of(load.values["model_id"]) for load in found if "model_id" in load.values}
         if len(sources) != 1:
@@ -55,7 +55,7 @@ class Saved:
             edits.is_pure(source) and self._still_holds(source, found[0].call, folder)
         ):
             return None
-        return source.deep_clone(), self.site.positions.span(found[0].call).line
+        return source.deep_clone(), found[0]
 
     def _still_holds(self, source: cst.BaseExpression, at: cst.Call, folder: cst.BaseExpression) -> bool:
         """Whether an expression for a checkpoint has the same value where its folder is read."""
@@ -132,7 +132,9 @@ def settle_source(load: Load, saved: Saved) -> None:
             f"without `export=True` it loads compiled files from `{folder}`, made for legacy devices"
         )
         return
-    original, line = source
+    original, exported = source
+    load.inherit(exported)
+    line = saved.site.positions.span(exported.call).line
     load.args = [arg.with_changes(value=original) if _is_model_id(arg) else arg for arg in load.args]
     load.drop(model)
     load.todo.append(f"`{edits.short(model)}` held what line {line} compiled: the original is loaded instead")
