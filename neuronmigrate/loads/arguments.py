@@ -13,6 +13,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from neuronmigrate import catalogue, edits, effects
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -154,15 +155,8 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
-    exported: Load | None = None
-    """The load of the original that wrote the folder which this one reads."""
-
-    def inherit(self, exported: Load) -> None:
-        """Take over what the folder that is loaded was compiled with."""
-        self.exported = exported
-        for name, value in exported.values.items():
-            self.values.setdefault(name, value)
-        self.dtype = self.dtype or exported.dtype
+    artefact: Artefact | None = None
+    """What another place of the project exported, when this loads its compiled files."""
 
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
@@ -172,8 +166,6 @@ class Load:
         """Take note that an argument that went is written elsewhere, so that what it read has a reader."""
         stays = {name.value for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)}
         self.dropped = [name for name in self.dropped if name.value not in stays]
-        if self.exported is not None:
-            self.exported.keep(value)
 
     def refuse(self, why: str) -> None:
         """Say why it cannot be rewritten; the first reason stays."""

@@ -61,6 +61,10 @@ class Family:
 
     # Points where families differ.
 
+    def read(self, site: Site, use: Use, call: cst.Call) -> Load:
+        """The arguments of a load, sorted by what becomes of them."""
+        return sorted_arguments(site, use, call, self.classes[use.claim], self.table)
+
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Work out what is loaded and in which dtype; refuse the load where that is not certain."""
         settle_source(load, saved)
@@ -77,6 +81,10 @@ class Family:
             (f"{load.native}.from_pretrained", arg.keyword.value) for arg in args if arg.keyword
         ]
         return edits.with_arguments(load.call, args)
+
+    def place(self, site: Site, group: Group, load: Load, new: cst.BaseExpression) -> None:
+        """Put the new expression where the load's call stands."""
+        group.replace(load.call, new)
 
     def renamed(self, group: Group, load: Load) -> None:
         """Let the class stand for the native one; the maker's name stays."""
@@ -154,10 +162,11 @@ class Family:
         stay: set[cst.CSTNode] = set()
         for use in site.uses:
             if use.claim in self.classes and self.is_load(use):
+                if use in site.settled:
+                    continue
                 assert use.call is not None
                 site.settled.add(use)
-                native = self.classes[use.claim]
-                loads.append(sorted_arguments(site, use, use.call, native, self.table))
+                loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
         saved = Saved(site, loads)
@@ -206,7 +215,7 @@ class Family:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
-            group.replace(load.call, self.written(site, group, load))
+            self.place(site, group, load, self.written(site, group, load))
             self.renamed(group, load)
             self.finish(site, group, load)
             load.todo += unread(site, group, load, loads)
@@ -274,7 +283,7 @@ class Family:
         for node in site.nodes(cst.Attribute):
             if node.attr.value in self.gone or node.attr.value in _MOVERS:
                 for _ in self.loads_elsewhere(site, node.value):
-                    self.on_attribute(site, node, [])
+                    self.on_attribute(site, None, None, node, [])
 
     def _follow(self, site: Site, group: Group, load: Load, stay: set[cst.CSTNode]) -> int:
         """Rewrite every place where the loaded object goes; tells how many calls that were."""
@@ -301,7 +310,7 @@ class Family:
                     )
                 moved += 1
             elif use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
-                self.on_attribute(site, parent, todo)
+                self.on_attribute(site, group, load, parent, todo)
             elif use.kind is UseKind.ARGUMENT:
                 self.on_argument(site, group, use.node, todo)
             elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
@@ -315,8 +324,13 @@ class Family:
             todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
 
-    def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
-        """Answer for an attribute of the model that is gone or means something else."""
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
+        """Answer for an attribute of the model that is gone or means something else.
+
+        There are a group and a load only where this file loads the model.
+        """
         told = site.notes.setdefault("told", set())
         name = node.attr.value
         line = site.positions.span(node).line
