@@ -326,7 +326,8 @@ class _Applier(cst.CSTTransformer):
         kept += self._notes(original)
         is_first = getattr(block, "body", ())[:1] == (original,)
         if leading and leading[0].comment is None and not is_first:
-            return [leading[0], *kept]
+            blank = list(takewhile(lambda line: line.comment is None, leading)) if kept else leading[:1]
+            return [*blank, *kept]
         return kept
 
     def _inserted(self, statement: Statement) -> Statement:

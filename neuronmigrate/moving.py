@@ -24,6 +24,8 @@ _SETS_GRAD = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabl
 _RECORDS = frozenset({"torch.enable_grad", "torch.autograd.enable_grad"})
 # What a tensor tells on any device.
 _TOLD = frozenset({"device", "dim", "dtype", "ndim", "numel", "shape", "size"})
+# Fields of what `generate` gives that are tensors, not tuples of tensors.
+_SEQUENCES = frozenset({"beam_indices", "sequences", "sequences_scores"})
 # Fields of an output that hold tuples of tensors.
 TUPLES = frozenset({"attentions", "cross_attentions", "hidden_states", "past_key_values"})
 # Parameters of a forward that are no tensors.
@@ -690,13 +692,20 @@ def _bring_back(
                 changes.append((parent, _home(entry, as_float32)))
             elif entry is not parent:
                 changes.append((parent, entry))
-        elif field in TUPLES or (field.lstrip("-").isdigit() and field != "0") or not field:
+        elif _may_be_tuple(field, convention):
             left.append(_said(site, use.node, f"`{edits.short(parent)}` may be a tuple of tensors"))
         elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, as_float32):
             changes.append((parent, _home(parent, as_float32)))
     for node, why in found.lost:
         left.append(_said(site, node, why))
     return changes, [*others, *(f"{text}: its tensors are on the device now" for text in dict.fromkeys(left))]
+
+
+def _may_be_tuple(field: str, convention: Convention) -> bool:
+    """Whether a field of an output, by its name or place, may hold several tensors."""
+    if not field or (field.lstrip("-").isdigit() and field != "0"):
+        return True
+    return field not in {*_SEQUENCES, "0"} if convention.tensor else field in TUPLES
 
 
 def _entry(

@@ -32,12 +32,28 @@ class Saved:
             if isinstance(made, cst.Call) and made in exported:
                 self.written.append((call.args[0].value, exported[made]))
 
+    def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
+        """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
+        line = self.site.statement(model)
+        block = self.site.parent(line)
+        body = list(block.body) if isinstance(block, (cst.IndentedBlock, cst.Module)) else []
+        for above in reversed(body[: body.index(line)] if line in body else []):
+            if not isinstance(above, cst.SimpleStatementLine):
+                return None
+            for small in above.body:
+                if isinstance(small, cst.Assign) and any(
+                    edits.code_of(each.target) == edits.code_of(model) for each in small.targets
+                ):
+                    return small.value
+        return None
+
     def loads_into(self, folder: cst.BaseExpression) -> list[Load]:
         """The exports that were saved in a folder."""
         return [load for written, load in self.written if self._is_same(written, folder)]
 
     def source_of(self, folder: cst.BaseExpression) -> Load | None:
         """The export whose checkpoint stands behind a folder, where that can be written at its load."""
+        found = self.loads_into(folder)
         sources = {edits.code_of(load.values["model_id"]) for load in found if "model_id" in load.values}
         if len(sources) != 1:
             return None
