@@ -213,7 +213,10 @@ def _put_original(load: Load, model: cst.BaseExpression, original: cst.BaseExpre
     if load.given & {"config", "revision", "subfolder"}:
         load.refuse(f"`{folder}` held what {by}, but what else is loaded with it may not fit the original")
         return
-    load.args = [arg.with_changes(value=original) if _is_model_id(arg) else arg for arg in load.args]
+    if load.id_arg is not None:
+        written = load.id_arg.with_changes(value=original)
+        load.args = [written if arg is load.id_arg else arg for arg in load.args]
+        load.id_arg = written
     load.drop(model)
     load.todo.append(f"`{folder}` held what {by}: the original is loaded instead")
 
@@ -240,7 +243,3 @@ def is_written_out(site: Site, value: cst.CSTNode) -> bool:
             for each in producers
         )
     return isinstance(value, (cst.BaseString, cst.BinaryOperation))
-
-
-def _is_model_id(arg: cst.Arg) -> bool:
-    return arg.keyword is None or arg.keyword.value == "pretrained_model_name_or_path"
