@@ -493,18 +493,28 @@ def unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str]
             assign = site.parent(binding.value) if binding.value is not None else None
             simple = only_binding(site, name) is binding
             elsewhere = at_top and site.project.imported_elsewhere(site.path, name.value)
-            if elsewhere:
+            if elsewhere or assign in removed or catalogue.is_legacy(binding.target):
                 continue
             if binding.kind is Kind.PARAMETER:
                 left.append(f"the parameter `{name.value}` was only read for an argument that went")
-            elif simple and isinstance(assign, cst.Assign) and edits.is_literal(binding.value or name):
+            elif simple and isinstance(assign, cst.Assign) and _is_constant(binding.value or name):
                 _remove(site, group, assign)
             elif binding.kind is Kind.IMPORT:
                 if binding.node not in site.released:
                     left.append(f"the import of `{name.value}` was only read for an argument that went")
-            else:
+            elif binding.kind is not Kind.FOR:
                 left.append(f"`{name.value}` was only read for an argument that went")
     return left
+
+
+def _is_constant(value: cst.BaseExpression) -> bool:
+    """Whether an expression is a literal, or a dictionary of literals."""
+    if isinstance(value, cst.Dict):
+        return all(
+            isinstance(each, cst.DictElement) and edits.is_literal(each.key) and edits.is_literal(each.value)
+            for each in value.elements
+        )
+    return edits.is_literal(value)
 
 
 def _remove(site: Site, group: Group, assign: cst.Assign | cst.AnnAssign) -> None:

@@ -10,8 +10,34 @@ import libcst.matchers as m
 
 from neuronmigrate import artefacts, edits
 from neuronmigrate.artefacts import Artefact
-from neuronmigrate.loads.arguments import Load, constant, means_the_same, only_binding, text_of
+from neuronmigrate.loads.arguments import (
+    CAST,
+    Given,
+    Load,
+    Table,
+    constant,
+    means_the_same,
+    only_binding,
+    sorted_arguments,
+    take_apart,
+    text_of,
+)
 from neuronmigrate.site import Site
+
+
+def _compiler_kwargs(site: Site, load: Load, given: Given) -> None:
+    if not take_apart(site, load, given.seen):
+        load.refuse("what the compiler was told cannot be seen from here")
+
+
+_MAIN_EXPORTS = ("optimum.exporters.neuron.main_export", "optimum.exporters.neuron.__main__.main_export")
+_MAIN_EXPORT = Table(
+    consumed=CAST,
+    special={"compiler_kwargs": _compiler_kwargs},
+    positional=("output", "compiler_kwargs"),
+    identifier="model_name_or_path",
+    passes=True,
+)
 
 
 class Saved:
@@ -31,6 +57,11 @@ class Saved:
                 made = origins.producers[0].node
             if isinstance(made, cst.Call) and made in exported:
                 self.written.append((call.args[0].value, exported[made]))
+        for use in site.uses:
+            if use.name in _MAIN_EXPORTS and use.call is not None:
+                load = sorted_arguments(site, use, use.call, "", _MAIN_EXPORT)
+                if not load.refused and "output" in load.told:
+                    self.written.append((load.told["output"], load))
 
     def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
         """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
