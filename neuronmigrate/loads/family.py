@@ -14,6 +14,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
+from neuronmigrate.loads import pipelines
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.sources import Saved, settle_source
@@ -47,8 +48,10 @@ class Family:
     """What an object is an instance of now."""
     suits_both = True
     """Whether a rewritten call runs as well on an object that stays a legacy one."""
+    suits_pipelines = True
+    """Whether Transformers' pipelines take an object."""
     lost_calls = "move inputs of its calls"
-    """What is left to do at calls that cannot be followed."""
+    """What is left to do at calls that cannot be followed; empty when nothing is."""
 
     def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
         """Register handlers for `classes`, legacy names and the native ones that take their place."""
@@ -160,17 +163,20 @@ class Family:
         """Whether a use makes an object, in a way that can be seen."""
         return use.method in self.makers and use.call is not None and not use.ambiguous and not use.stored
 
+    def loads(self, site: Site) -> list[Use]:
+        """The uses in a file that make an object."""
+        return [use for use in site.uses if use.claim in self.classes and self.is_load(use)]
+
     def _decide_loads(self, site: Site) -> None:
         """Decide on all loads of the file at once: those whose objects meet at a call go together."""
         loads = []
         stay: set[cst.CSTNode] = set()
+        own = self.loads(site)
         for use in site.uses:
-            if use.claim in self.classes and self.is_load(use):
-                if use in site.settled:
-                    continue
-                assert use.call is not None
-                site.settled.add(use)
-                loads.append(self.read(site, use, use.call))
+            if use in own and use.call is not None:
+                if use not in site.settled:
+                    site.settled.add(use)
+                    loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
         saved = Saved(site, loads)
@@ -179,6 +185,7 @@ class Family:
             if load.refused:
                 stay.add(load.call)
                 site.mark(load.call, load.use.name, load.refused, self.by_hand(load))
+                pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay)
 
@@ -316,14 +323,19 @@ class Family:
             elif use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
                 self.on_attribute(site, group, load, parent, todo)
             elif use.kind is UseKind.ARGUMENT:
-                self.on_argument(site, group, use.node, todo)
+                call = site.parent(parent) if parent is not None else None
+                piped = isinstance(call, cst.Call) and site.name_of(call.func) in pipelines.LEGACY
+                if piped and self.suits_pipelines and isinstance(call, cst.Call):
+                    pipelines.hand_to_legacy(site, group, load, call)
+                else:
+                    self.on_argument(site, group, use.node, todo)
             elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
                 continue  # what is returned is followed, or told as lost
             elif use.kind is UseKind.HANDED_ON:
                 continue  # the other module finds it again, and answers for its calls
-            else:
+            elif self.lost_calls:
                 todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
-        for node, why in found.lost:
+        for node, why in found.lost if self.lost_calls else ():
             line = site.positions.span(node).line
             todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
@@ -371,8 +383,8 @@ class Family:
             todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
-        if name in ("transformers.pipeline", "transformers.pipelines.pipeline"):
-            hand_to_pipeline(site, group, call, todo)
+        if name in pipelines.NATIVE:
+            pipelines.hand_to_native(site, group, call, todo)
         elif name in (
             "builtins.print",
             "builtins.type",
@@ -459,29 +471,6 @@ def _is_input_device(site: Site, node: cst.Attribute) -> bool:
         if isinstance(around, cst.BaseSmallStatement):
             return False
     return False
-
-
-def hand_to_pipeline(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
-    """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
-    moved = site.notes.setdefault("moved", set())
-    if call in moved:
-        return
-    moved.add(call)
-    places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
-    hidden = any(each.star for each in call.args)
-    if hidden or len(places) > 1 or (places and not _is_host(site, places[0].value)):
-        line = site.positions.span(call).line
-        todo.append(f'line {line}: the pipeline moves the model, unless it is told `device="neuron"`')
-        return
-    kept = [each for each in call.args if each not in places]
-    group.replace(call, edits.with_arguments(call, [*kept, edits.keyword("device", edits.string("neuron"))]))
-
-
-def _is_host(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether a device is written out: nothing but the Neuron device can be meant now."""
-    if isinstance(value, cst.Call) and site.name_of(value.func) == "torch.device" and len(value.args) == 1:
-        value = value.args[0].value
-    return edits.is_literal(value)
 
 
 def is_annotation(site: Site, node: cst.CSTNode) -> bool:

@@ -10,8 +10,34 @@ import libcst.matchers as m
 
 from neuronmigrate import artefacts, edits
 from neuronmigrate.artefacts import Artefact
-from neuronmigrate.loads.arguments import Load, constant, means_the_same, only_binding, text_of
+from neuronmigrate.loads.arguments import (
+    CAST,
+    Given,
+    Load,
+    Table,
+    constant,
+    means_the_same,
+    only_binding,
+    sorted_arguments,
+    take_apart,
+    text_of,
+)
 from neuronmigrate.site import Site
+
+
+def _compiler_kwargs(site: Site, load: Load, given: Given) -> None:
+    if not take_apart(site, load, given.seen):
+        load.refuse("what the compiler was told cannot be seen from here")
+
+
+_MAIN_EXPORTS = ("optimum.exporters.neuron.main_export", "optimum.exporters.neuron.__main__.main_export")
+_MAIN_EXPORT = Table(
+    consumed=CAST,
+    special={"compiler_kwargs": _compiler_kwargs},
+    positional=("output", "compiler_kwargs"),
+    identifier="model_name_or_path",
+    passes=True,
+)
 
 
 class Saved:
@@ -32,6 +58,11 @@ class Saved:
                 made = origins.producers[0].node
             if isinstance(made, cst.Call) and made in exported:
                 self.written.append((call.args[0].value, exported[made]))
+        for use in site.uses:
+            if use.name in _MAIN_EXPORTS and use.call is not None:
+                load = sorted_arguments(site, use, use.call, "", _MAIN_EXPORT)
+                if not load.refused and "output" in load.told:
+                    self.written.append((load.told["output"], load))
 
     def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
         """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
@@ -214,7 +245,10 @@ def _put_original(load: Load, model: cst.BaseExpression, original: cst.BaseExpre
     if load.given & {"config", "revision", "subfolder"}:
         load.refuse(f"`{folder}` held what {by}, but what else is loaded with it may not fit the original")
         return
-    load.args = [arg.with_changes(value=original) if _is_model_id(arg) else arg for arg in load.args]
+    if load.id_arg is not None:
+        written = load.id_arg.with_changes(value=original)
+        load.args = [written if arg is load.id_arg else arg for arg in load.args]
+        load.id_arg = written
     load.drop(model)
     load.todo.append(f"`{folder}` held what {by}: the original is loaded instead")
 
@@ -241,7 +275,3 @@ def is_written_out(site: Site, value: cst.CSTNode) -> bool:
             for each in producers
         )
     return isinstance(value, (cst.BaseString, cst.BinaryOperation))
-
-
-def _is_model_id(arg: cst.Arg) -> bool:
-    return arg.keyword is None or arg.keyword.value == "pretrained_model_name_or_path"
