@@ -40,7 +40,7 @@ from neuronmigrate.loads.arguments import (
     text_of,
 )
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family
-from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, moves_apart, pad_left
+from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, move_together, pad_left
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
 from neuronmigrate.moving import Moved, model_of
 from neuronmigrate.names import dotted_name
@@ -150,6 +150,15 @@ def _load_weights(site: Site, load: Load, given: Given) -> None:
         )
 
 
+def _own_configuration(site: Site, load: Load, given: Given) -> None:
+    """Drop the model's configuration, which told the shapes and nothing else."""
+    made = given.seen.func if isinstance(given.seen, cst.Call) else None
+    if made is not None and site.name_of(made) == "transformers.AutoConfig.from_pretrained":
+        load.drop(given.seen)
+    else:
+        drop_argument(site, load, given)
+
+
 def _attention(site: Site, load: Load, given: Given) -> None:
     if text_of(constant(site, given.seen)).startswith("flash"):
         drop_argument(site, load, given)
@@ -166,14 +175,19 @@ def _continuous(site: Site, load: Load, given: Given) -> None:
         )
 
 
-def _one_only(what: str) -> str:
-    return f"{what} parallelism has another meaning natively: write `DistributedConfig` by hand"
-
-
 def _degree(site: Site, load: Load, given: Given) -> None:
     load.drop(given.seen)
     if edits.code_of(constant(site, given.seen)) not in ("1", "None"):
-        load.refuse(_one_only("expert" if given.name == "ep_degree" else "pipeline"))
+        what = "expert" if given.name == "ep_degree" else "pipeline"
+        load.refuse(f"{what} parallelism, `{given.name}`, has another meaning natively")
+
+
+def _written_on(site: Site, load: Load, given: Given) -> None:
+    """Keep a value that the new load is written with, as it can be written there."""
+    value = constant(site, given.seen)
+    if edits.is_literal(value):
+        load.drop(given.seen)
+    load.values[given.name] = value if edits.is_literal(value) else given.arg.value
 
 
 def _chip(site: Site, load: Load, given: Given) -> None:
@@ -202,6 +216,10 @@ def _configuration(site: Site, load: Load, given: Given) -> None:
             load.given.add(name)
             load.args.append(arg)
     load.values.update({name: each for name, each in config.values.items() if name not in MODEL_ID})
+    for name in sorted((_CORES | _CAST) & config.values.keys()):
+        each = config.values[name]
+        if site.parent(each) is not None and not means_the_same(site, each, load.call):
+            load.refuse(f"what `{name}={edits.short(each)}` means at the configuration is not so at the load")
     load.values["neuron_config"] = use.call
     load.dtype = load.dtype or config.dtype
     load.spread |= config.spread
@@ -215,7 +233,7 @@ def _configuration(site: Site, load: Load, given: Given) -> None:
     if binding is not None and isinstance(given.seen, cst.Name):
         load.spread[given.seen] = binding
         _readers(site, load, use)
-    if not load.refused:
+    if not load.refused or binding is None:
         site.settled.add(use)
 
 
@@ -265,7 +283,7 @@ _KNOWN = frozenset({"prefill_chunk_size", "speculation_length"})
 LOADED = Table(
     kept=HUB,
     renamed=RENAMED,
-    consumed=EXPORT | _SHAPES | _CAST | _KNOWN | {"num_cores", "tensor_parallel_size"},
+    consumed=EXPORT | _SHAPES | _KNOWN,
     dropped=PLACES
     | FOLDERS
     | {
@@ -280,11 +298,14 @@ LOADED = Table(
     },
     folders=FOLDERS,
     special={
+        "auto_cast_type": _written_on,
         "attn_implementation": _attention,
         "continuous_batching": _continuous,
         "instance_type": _chip,
         "load_weights": _load_weights,
         "neuron_config": _configuration,
+        "num_cores": _written_on,
+        "tensor_parallel_size": _written_on,
         "use_flash_attention_2": drop_argument,
     },
 )
@@ -293,16 +314,22 @@ LOADED = Table(
 ASKED = Table(
     kept=frozenset({"revision"}),
     renamed={"torch_dtype": "dtype"},
-    consumed=_SHAPES | _CAST | _KNOWN | {"num_cores", "tensor_parallel_size"},
-    dropped=frozenset({"config", "token"}),
-    special={"instance_type": _chip},
+    consumed=_SHAPES | _KNOWN,
+    dropped=frozenset({"token"}),
+    special={
+        "config": _own_configuration,
+        "auto_cast_type": _written_on,
+        "instance_type": _chip,
+        "num_cores": _written_on,
+        "tensor_parallel_size": _written_on,
+    },
     positional=("config", "token", "revision"),
 )
 """`get_neuron_config`."""
 
 CONSTRUCTED = Table(
     renamed={"checkpoint_revision": "revision", "torch_dtype": "dtype"},
-    consumed=_SHAPES | _CAST | _KNOWN | {"on_device_sampling", "tp_degree"},
+    consumed=_SHAPES | _KNOWN | {"on_device_sampling"},
     dropped=_words(
         """
         all_reduce_dtype allow_flash_attention async_mode attention_layout attn_kernel_enabled
@@ -317,10 +344,13 @@ CONSTRUCTED = Table(
         """
     ),
     special={
+        "amp": _written_on,
+        "auto_cast_type": _written_on,
         "continuous_batching": _continuous,
         "ep_degree": _degree,
         "pp_degree": _degree,
         "target": _chip,
+        "tp_degree": _written_on,
     },
     positional=("checkpoint_revision",),
 )
@@ -355,13 +385,20 @@ def era_of(site: Site, load: Load) -> Era:
         if legacy.assumed and _EARLY.search(name):
             release = min(release, (0, 1, 0))
     late = release == (0, 2, 0) and bool(_LATE.search(name))
-    return Era(release, legacy.assumed, release < (0, 2, 0) or late)
+    config = _config_use(site, load)
+    older = config is not None and ".hlo." in config.claim
+    return Era(release, legacy.assumed, release < (0, 2, 0) or late or older)
+
+
+def _config_use(site: Site, load: Load) -> Use | None:
+    """The use that made the configuration object of a load."""
+    call = load.values.get("neuron_config")
+    return None if call is None else next((each for each in site.uses if each.call is call), None)
 
 
 def _spelled(site: Site, load: Load) -> str:
     """How the settings were given: by `from_pretrained`, `get_neuron_config` or a constructor."""
-    call = load.values.get("neuron_config")
-    use = next((each for each in site.uses if each.call is call), None) if call is not None else None
+    use = _config_use(site, load)
     if use is None:
         return "from_pretrained" if load.use.method == "from_pretrained" else ASKS_CONFIG
     return ASKS_CONFIG if use.method == ASKS_CONFIG else "constructor"
@@ -381,9 +418,8 @@ def _settle_dtype(site: Site, load: Load, era: Era) -> None:
         load.cast = DTYPES.get(text_of(cast), "")
         if load.cast:
             return
-        if not edits.is_pure(cast) or edits.is_literal(cast) or not means_the_same(site, cast, load.call):
-            load.refuse(f"`auto_cast_type={edits.short(cast)}` is not known before it runs")
-        _read_on(load, cast)
+        if edits.is_literal(cast):
+            load.refuse(f"`auto_cast_type={edits.short(cast)}` names no dtype")
         return
     spelled = _spelled(site, load)
     if spelled == "constructor":
@@ -436,16 +472,19 @@ def _setting(load: Load, name: str) -> cst.BaseExpression | None:
 # Families.
 
 
+_GONE = {
+    **GONE_ATTRIBUTES,
+    "batch_size": "any batch size runs",
+    "continuous_batching": "serve with vLLM where requests come and go",
+    "max_length": "the configuration says how long a text may be: `model.config.max_position_embeddings`",
+}
+
+
 class _Compiled(Family):
     """What decoders and embedding models share: how they are configured, loaded and placed."""
 
     makers = frozenset({"export", "from_pretrained"})
-    gone = {
-        **GONE_ATTRIBUTES,
-        "batch_size": "any batch size runs",
-        "continuous_batching": "serve with vLLM where requests come and go",
-        "max_length": "the configuration says how long a text may be: `model.config.max_position_embeddings`",
-    }
+    gone = _GONE
 
     def read(self, site: Site, use: Use, call: cst.Call) -> Load:
         return sorted_arguments(site, use, call, self.classes[use.claim], _table_of(site, use, call))
@@ -456,6 +495,8 @@ class _Compiled(Family):
         settle_source(load, saved)
         if not load.refused and exports:
             _as_exported(site, load, exports[0])
+        if not load.refused and not self.can_place(site, load):
+            load.refuse("it is loaded inside an expression: give the model a name first")
         if not load.refused:
             era = era_of(site, load)
             if not exports:
@@ -467,6 +508,10 @@ class _Compiled(Family):
                 load.todo.append(
                     "from 0.4.0 on, `from_pretrained` no longer exported: it is read as of 0.3.0"
                 )
+
+    def can_place(self, site: Site, load: Load) -> bool:
+        """Whether what belongs to a load can be written where it stands."""
+        return True
 
     def assumed(self, era: Era) -> str:
         """What was taken from a release that no file names."""
@@ -489,12 +534,9 @@ class _Compiled(Family):
             load.refuse(
                 f"`{name}` was spread over several cores, and has no tensor-parallel plan in Transformers"
             )
-        elif not isinstance(cores, cst.Integer) and not (
-            edits.is_pure(cores) and means_the_same(site, cores, load.call)
-        ):
-            load.refuse(f"on how many cores it ran, `{edits.short(cores)}`, is not known from here")
+        elif not isinstance(cores, cst.Integer) and not _repeatable(site, cores):
+            load.refuse(f"on how many cores it ran is worked out by `{edits.short(cores)}`: give that a name")
         else:
-            _read_on(load, cores)
             load.numerics = Numerics.SHARDING
             said = edits.code_of(cores) if isinstance(cores, cst.Integer) else "N"
             load.todo.append(
@@ -530,11 +572,11 @@ class _Compiled(Family):
 
     def finish(self, site: Site, group: Group, load: Load) -> None:
         done = site.notes.setdefault("configurations", set())
-        config = load.values.get("neuron_config")
-        if not isinstance(config, cst.Call) or config in done:
+        use = _config_use(site, load)
+        config = use.call if use is not None else None
+        if use is None or config is None or config in done:
             return
         done.add(config)
-        use = next(each for each in site.uses if each.call is config)
         for reader in _read(site, load):
             parent = site.parent(reader)
             value = _setting(load, parent.attr.value) if isinstance(parent, cst.Attribute) else None
@@ -566,7 +608,7 @@ class _Compiled(Family):
 
     def by_hand(self, load: Load) -> str:
         name = load.native.rpartition(".")[2]
-        return f'by hand: `{name}.from_pretrained(original id, dtype=..., device_map="neuron")`'
+        return f'by hand: `{name}.from_pretrained(original id, dtype="auto", device_map="neuron")`'
 
     def on_attribute(
         self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
@@ -586,6 +628,20 @@ class _Compiled(Family):
         if node.attr.value in ("eval", "train") and isinstance(around, cst.Call):
             return
         super().on_attribute(site, group, load, node, todo)
+
+
+def _repeatable(site: Site, node: cst.BaseExpression) -> bool:
+    """Whether an expression can be written twice: it gives the same each time, and acts on nothing."""
+    if isinstance(node, cst.Call):
+        name = site.name_of(node.func)
+        return name in _READERS and all(_repeatable(site, arg.value) for arg in node.args)
+    if isinstance(node, cst.Subscript):
+        keys = [each.slice.value for each in node.slice if isinstance(each.slice, cst.Index)]
+        return len(keys) == len(node.slice) and all(_repeatable(site, each) for each in [node.value, *keys])
+    return edits.is_pure(node)
+
+
+_READERS = frozenset({"builtins.int", "builtins.str", "os.environ.get", "os.getenv"})
 
 
 def _mine(load: Load, config: cst.Call) -> list[cst.Name]:
@@ -623,6 +679,13 @@ def _as_exported(site: Site, load: Load, export: Load) -> None:
     load.dtype, load.cast, load.numerics = export.dtype, export.cast, export.numerics
     if load.dtype is not None:
         load.dtype = load.dtype.deep_clone()
+    for value in (load.dtype, _cores(load), load.values.get("auto_cast_type")):
+        if (
+            value is not None
+            and site.parent(value) is not None
+            and not means_the_same(site, value, load.call)
+        ):
+            load.refuse(f"what `{edits.short(value)}` means where the folder is written is not so here")
 
 
 def _pinned_later(site: Site) -> bool:
@@ -675,6 +738,9 @@ class Decoders(_Compiled):
             said += ", while up to 0.1.0 weights were float32 and generation_config.json was read"
         return said
 
+    def can_place(self, site: Site, load: Load) -> bool:
+        return _target(site, load.call)[0] is not None or _statement_of(site, load.call) is not None
+
     def place(self, site: Site, group: Group, load: Load, new: cst.BaseExpression) -> None:
         """Write the load, and after it what the old class did with the generation configuration."""
         target, small = _target(site, load.call)
@@ -688,12 +754,15 @@ class Decoders(_Compiled):
                 group.replace_statement(small, [cst.SimpleStatementLine([small]), *lines])
             return
         small = _statement_of(site, load.call)
-        if small is None:
-            group.refuse("it is loaded inside an expression: give the model a name first")
-            return
-        name = group.fresh("decoder")
-        lines = group.statements("{name} = {new}\n", name=name, new=new)
-        lines += self._after(site, group, load, name)
+        assert small is not None
+        # One name will do for all: each is read in the statement that follows, and nowhere else.
+        names = site.notes.setdefault("decoder", set())
+        if not names:
+            names.add(group.fresh("decoder"))
+        name = next(iter(names))
+        assert isinstance(name, cst.Name)
+        lines = group.statements("{name} = {new}\n", name=cst.Name(name.value), new=new)
+        lines += self._after(site, group, load, cst.Name(name.value))
         group.replace(load.call, cst.Name(name.value))
         group.replace_statement(small, [*lines, cst.SimpleStatementLine([small])])
 
@@ -744,8 +813,14 @@ class Decoders(_Compiled):
     def _reset(self, site: Site, group: Group, call: cst.Call) -> Moved:
         alone = site.alone(call)
         if alone is None:
-            return Moved("`reset_generation` is gone: `generate` keeps nothing between calls")
-        group.replace_statement(alone)
+            site.mark(
+                call,
+                "model.reset_generation",
+                "`reset_generation` is gone",
+                "drop it: `generate` keeps nothing between calls",
+            )
+        else:
+            group.replace_statement(alone)
         return Moved()
 
     def _on_generate(self, site: Site, group: Group, load: Load, call: cst.CSTNode, asks: Asked) -> list[str]:
@@ -759,13 +834,14 @@ class Decoders(_Compiled):
                 "drop it: `generate` numbers tokens and sequences by itself",
             )
             return []
+        if isinstance(call, cst.Call):
+            _speculate(site, group, load, call, asks)
         era = era_of(site, load)
         todo = _on_processors(site, load, era, asks)
         if asks.samples():
             load.numerics = Numerics.RANDOM
             todo.append(_on_sampling(era))
-        if moves_apart(asks):
-            todo.append("ids and mask have to be on the same device: move both, or neither")
+        move_together(group, asks)
         if era.hlo:
             limit = load.values.get("sequence_length") or load.values.get("n_positions")
             if limit is not None and not edits.is_literal(limit) and not means_the_same(site, limit, call):
@@ -803,6 +879,12 @@ class Decoders(_Compiled):
             return
         super().on_attribute(site, group, load, node, todo)
 
+    def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
+        arg = site.parent(node)
+        name = arg.keyword.value if isinstance(arg, cst.Arg) and arg.keyword is not None else ""
+        if name != "assistant_model":
+            super().on_argument(site, group, node, todo)
+
     def _handed_on(self, site: Site, group: Group, load: Load, node: cst.Attribute, todo: list[str]) -> None:
         """Answer for `generate` as a value: the target of a thread, or of an executor."""
         arg = site.parent(node)
@@ -817,6 +899,17 @@ class Decoders(_Compiled):
         else:
             asks = asked(site, [each for each in call.args if each is not arg])
         todo += self._on_generate(site, group, load, call, asks)
+
+
+def _speculate(site: Site, group: Group, load: Load, call: cst.Call, asks: Asked) -> None:
+    """Write how many tokens an assistant proposes, which was compiled in."""
+    length = load.values.get("speculation_length")
+    if "assistant_model" not in asks.direct or not isinstance(length, cst.Integer) or length.value == "0":
+        return
+    if "num_assistant_tokens" not in asks.settings:
+        site.keywords.append(("transformers.AutoModelForCausalLM.generate", "num_assistant_tokens"))
+        ahead = edits.keyword("num_assistant_tokens", length.deep_clone())
+        group.replace(call, edits.with_arguments(call, [*call.args, ahead]))
 
 
 def _on_processors(site: Site, load: Load, era: Era, asks: Asked) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.loads.arguments import text_of
+from neuronmigrate.loads.arguments import constant, text_of
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site
 
@@ -192,14 +192,15 @@ def pad_left(site: Site, group: Group, asks: Asked) -> list[str]:
         if not _pads(site, call):
             continue
         tokenizer = _tokenizer_of(call)
-        if tokenizer is None or "padding_side" in {each.keyword.value for each in call.args if each.keyword}:
+        if any(_named(each, "padding_side") for each in call.args):
             continue
         makers = {each.node for each in site.flow.origin_of(tokenizer).producers if each.node is not None}
-        if _stored_side(site, group, makers):
-            continue
         line = site.positions.span(call).line
+        stored, new = _stored_side(site, group, makers)
         made = [each for each in makers if isinstance(each, cst.Call)]
-        if len(made) == 1 and site.flow.origin_of(tokenizer).certain:
+        if stored:
+            pass
+        elif len(made) == 1 and site.flow.origin_of(tokenizer).certain:
             side = next((each for each in made[0].args if _named(each, "padding_side")), None)
             if side is not None and text_of(side.value) == "left":
                 continue
@@ -231,16 +232,16 @@ def _pads(site: Site, call: cst.Call) -> bool:
     return False
 
 
-def _tokenizer_of(call: cst.Call) -> cst.BaseExpression | None:
+def _tokenizer_of(call: cst.Call) -> cst.BaseExpression:
     func = call.func
     if isinstance(func, cst.Attribute) and func.attr.value in _ENCODES:
         return func.value
-    return func if isinstance(func, (cst.Name, cst.Attribute)) else None
+    return func
 
 
-def _stored_side(site: Site, group: Group, makers: set[cst.CSTNode]) -> bool:
-    """Whether this file sets the padding side of a tokenizer; a right one becomes left."""
-    settled = False
+def _stored_side(site: Site, group: Group, makers: set[cst.CSTNode]) -> tuple[bool, bool]:
+    """Whether this file sets the padding side of a tokenizer, and whether a right one became left."""
+    settled = changed = False
     for node in site.nodes(cst.Assign):
         for target in node.targets:
             store = target.target
@@ -252,7 +253,8 @@ def _stored_side(site: Site, group: Group, makers: set[cst.CSTNode]) -> bool:
             settled = True
             if text_of(node.value) == "right" and _first(site, node.value):
                 group.replace(node.value, edits.string("left"))
-    return settled
+                changed = True
+    return settled, changed
 
 
 def _once(site: Site, group: Group, made: cst.Call, side: cst.Arg | None) -> bool:
@@ -289,11 +291,16 @@ def _first(site: Site, node: cst.CSTNode) -> bool:
 # Devices of prompts.
 
 
-def moves_apart(asks: Asked) -> bool:
-    """Whether some tensors of a call are moved where it stands and others are not."""
-    tensors = [value for name, value in asks.settings.items() if name in ("attention_mask", "input_ids")]
-    moved = [_is_moved(value) for value in tensors]
-    return any(moved) and not all(moved)
+def move_together(group: Group, asks: Asked) -> None:
+    """Move the mask where the ids of a call are moved, and the other way round."""
+    tensors = [asks.direct[name].value for name in ("attention_mask", "input_ids") if name in asks.direct]
+    moved = [each for each in tensors if _is_moved(each)]
+    for value in tensors:
+        if moved and value not in moved and not edits.is_literal(value):
+            call = moved[0]
+            assert isinstance(call, cst.Call)
+            device = call.args[0].value.deep_clone()
+            group.replace(value, edits.expression("{value}.to({device})", value=value, device=device))
 
 
 def _is_moved(value: cst.BaseExpression) -> bool:
@@ -324,12 +331,12 @@ def cap(site: Site, group: Group, asks: Asked, limit: cst.BaseExpression | None)
         ]
     if limit is None:
         return []
-    said = edits.short(limit)
+    said = edits.code_of(limit if edits.is_literal(limit) else edits.parenthesized(limit))
     top = _number(limit)
     for name in sorted(LENGTHS & asks.settings.keys()):
         value = asks.settings[name]
         arg = asks.direct.get(name)
-        number = _number(value)
+        number = _number(constant(site, value))
         if number is not None and top is not None and number < top:
             if name == "max_new_tokens":
                 return [
@@ -349,12 +356,8 @@ def cap(site: Site, group: Group, asks: Asked, limit: cst.BaseExpression | None)
             ids = _ids(asks)
             if ids is None:
                 return [f"generation stopped at {said} tokens in all: `{name}` has no such limit"]
-            group.replace(
-                value,
-                edits.expression(
-                    "min({value}, {limit} - {ids}.shape[1])", value=value, limit=limit.deep_clone(), ids=ids
-                ),
-            )
+            left = f"min({{value}}, {said} - {{ids}}.shape[1])"
+            group.replace(value, edits.expression(left, value=value, ids=ids))
     return []
 
 
