@@ -821,7 +821,7 @@ class Decoders(_Compiled):
             )
         else:
             group.replace_statement(alone)
-        return Moved()
+        return Moved(why="`generate` keeps nothing between calls, so there is nothing to reset")
 
     def _on_generate(self, site: Site, group: Group, load: Load, call: cst.CSTNode, asks: Asked) -> list[str]:
         """What is to be said of a call of `generate`; what can be written is."""

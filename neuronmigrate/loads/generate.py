@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from neuronmigrate import edits
+from neuronmigrate.flow import Origins
 from neuronmigrate.loads.arguments import constant, text_of
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site
@@ -194,13 +195,13 @@ def pad_left(site: Site, group: Group, asks: Asked) -> list[str]:
         tokenizer = _tokenizer_of(call)
         if any(_named(each, "padding_side") for each in call.args):
             continue
-        makers = {each.node for each in site.flow.origin_of(tokenizer).producers if each.node is not None}
+        makers = site.flow.origin_of(tokenizer)
         line = site.positions.span(call).line
         stored, new = _stored_side(site, group, makers)
-        made = [each for each in makers if isinstance(each, cst.Call)]
+        made = [each.node for each in makers.producers if isinstance(each.node, cst.Call)]
         if stored:
             pass
-        elif len(made) == 1 and site.flow.origin_of(tokenizer).certain:
+        elif len(made) == 1 and makers.certain and len(makers.producers) == 1:
             side = next((each for each in made[0].args if _named(each, "padding_side")), None)
             if side is not None and text_of(side.value) == "left":
                 continue
@@ -239,7 +240,7 @@ def _tokenizer_of(call: cst.Call) -> cst.BaseExpression:
     return func
 
 
-def _stored_side(site: Site, group: Group, makers: set[cst.CSTNode]) -> tuple[bool, bool]:
+def _stored_side(site: Site, group: Group, makers: Origins) -> tuple[bool, bool]:
     """Whether this file sets the padding side of a tokenizer, and whether a right one became left."""
     settled = changed = False
     for node in site.nodes(cst.Assign):
@@ -247,8 +248,7 @@ def _stored_side(site: Site, group: Group, makers: set[cst.CSTNode]) -> tuple[bo
             store = target.target
             if not isinstance(store, cst.Attribute) or store.attr.value != "padding_side":
                 continue
-            owners = {each.node for each in site.flow.origin_of(store.value).producers}
-            if not owners & makers:
+            if set(makers.producers).isdisjoint(site.flow.origin_of(store.value).producers):
                 continue
             settled = True
             if text_of(node.value) == "right" and _first(site, node.value):
