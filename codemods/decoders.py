@@ -35,7 +35,6 @@ from neuronmigrate.loads.arguments import (
     drop_argument,
     instance_type,
     means_the_same,
-    only_binding,
     sorted_arguments,
     text_of,
 )
@@ -43,7 +42,7 @@ from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family
 from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, move_together, pad_left
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
 from neuronmigrate.moving import Moved, model_of
-from neuronmigrate.names import dotted_name
+from neuronmigrate.names import Binding, Kind, dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
@@ -197,14 +196,9 @@ def _chip(site: Site, load: Load, given: Given) -> None:
 
 def _configuration(site: Site, load: Load, given: Given) -> None:
     """Take the settings of a configuration object as if they were arguments of the load."""
-    value: cst.BaseExpression | None = given.seen
     if edits.code_of(given.seen) == "None":
         return
-    binding = None
-    if isinstance(given.seen, cst.Name):
-        binding = only_binding(site, given.seen)
-        value = binding.value if binding is not None else None
-    use = next((each for each in site.uses if each.call is value and _makes_config(each)), None)
+    use, binding = _configured(site, given.seen)
     if use is None or use.call is None:
         load.refuse(f"what `neuron_config={edits.short(given.seen)}` holds cannot be seen from here")
         return
@@ -235,6 +229,22 @@ def _configuration(site: Site, load: Load, given: Given) -> None:
         _readers(site, load, use)
     if not load.refused or binding is None:
         site.settled.add(use)
+
+
+def _configured(site: Site, value: cst.BaseExpression) -> tuple[Use | None, Binding | None]:
+    """The use that makes a configuration object, and the assignment through which it is read."""
+    binding = None
+    made: cst.BaseExpression | None = value
+    if isinstance(value, cst.Name):
+        bindings = site.names.bindings_at(value)
+        binding = bindings[0] if len(bindings) == 1 else None
+        if binding is None or binding.kind is not Kind.ASSIGN or binding.path:
+            return None, None
+        made = binding.value
+        assign = site.parent(made) if made is not None else None
+        if isinstance(assign, cst.Assign) and len(assign.targets) > 1:
+            return None, None
+    return next((each for each in site.uses if each.call is made and _makes_config(each)), None), binding
 
 
 def _readers(site: Site, load: Load, use: Use) -> None:
@@ -653,13 +663,11 @@ def _table_of(site: Site, use: Use, call: cst.Call) -> Table:
     if use.method != "export":
         return LOADED
     order = ["neuron_config", "config", "token", "revision", "load_weights"]
-    if len(call.args) > 1 and not call.args[1].keyword and not call.args[1].star:
-        second: cst.BaseExpression | None = call.args[1].value
-        if isinstance(second, cst.Name):
-            binding = only_binding(site, second)
-            second = binding.value if binding is not None else None
-        if not any(each.call is second and _makes_config(each) for each in site.uses):
-            order[:2] = ["config", "neuron_config"]
+    given = [arg.value for arg in call.args[1:3] if not arg.keyword and not arg.star]
+    seen = [_configured(site, value)[0] is not None for value in given]
+    early = site.project.legacy_of(site.path).release.release < (0, 4, 0)
+    if seen[1:] == [True] or (early and seen[:1] == [False]):
+        order[:2] = ["config", "neuron_config"]
     return Table(
         LOADED.kept,
         LOADED.renamed,
