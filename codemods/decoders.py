@@ -184,9 +184,11 @@ def _degree(site: Site, load: Load, given: Given) -> None:
 def _written_on(site: Site, load: Load, given: Given) -> None:
     """Keep a value that the new load is written with, as it can be written there."""
     value = constant(site, given.seen)
+    load.values[given.name] = value
     if edits.is_literal(value):
         load.drop(given.seen)
-    load.values[given.name] = value if edits.is_literal(value) else given.arg.value
+    elif not (_repeatable(site, value) and means_the_same(site, value, load.call)):
+        load.refuse(f"`{given.name}={edits.short(value)}` is worked out elsewhere: give it a name first")
 
 
 def _chip(site: Site, load: Load, given: Given) -> None:
@@ -293,7 +295,7 @@ _KNOWN = frozenset({"prefill_chunk_size", "speculation_length"})
 LOADED = Table(
     kept=HUB,
     renamed=RENAMED,
-    consumed=EXPORT | _SHAPES | _KNOWN,
+    consumed=EXPORT | _SHAPES | _KNOWN | {"auto_cast_type", "num_cores", "tensor_parallel_size"},
     dropped=PLACES
     | FOLDERS
     | {
@@ -389,15 +391,22 @@ def era_of(site: Site, load: Load) -> Era:
     """The release behind a load; a release that has not its spelling or its architecture is not assumed."""
     legacy = site.project.legacy_of(site.path)
     release: tuple[int, ...] = legacy.release.release
-    name = text_of(constant(site, load.values.get("model_id", load.call)))
+    name = _checkpoint(site, load)
     if _spelled(site, load) == "from_pretrained":
         release = min(release, (0, 3, 0))
-        if legacy.assumed and _EARLY.search(name):
-            release = min(release, (0, 1, 0))
+    if legacy.assumed and _spelled(site, load) in ("compiled", "from_pretrained") and _EARLY.search(name):
+        release = min(release, (0, 1, 0))
     late = release == (0, 2, 0) and bool(_LATE.search(name))
     config = _config_use(site, load)
     older = config is not None and ".hlo." in config.claim
     return Era(release, legacy.assumed, release < (0, 2, 0) or late or older)
+
+
+def _checkpoint(site: Site, load: Load) -> str:
+    """The id of the checkpoint, where it is written out."""
+    if load.artefact is not None:
+        return load.artefact.checkpoint
+    return text_of(constant(site, load.values.get("model_id", load.call)))
 
 
 def _config_use(site: Site, load: Load) -> Use | None:
@@ -407,21 +416,23 @@ def _config_use(site: Site, load: Load) -> Use | None:
 
 
 def _spelled(site: Site, load: Load) -> str:
-    """How the settings were given: by `from_pretrained`, `get_neuron_config` or a constructor."""
+    """How the settings were given: `from_pretrained`, `get_neuron_config`, `constructor` or `compiled`."""
     use = _config_use(site, load)
     if use is None:
-        return "from_pretrained" if load.use.method == "from_pretrained" else ASKS_CONFIG
+        if load.use.method == "from_pretrained":
+            return "from_pretrained" if is_export(load) else "compiled"
+        return ASKS_CONFIG
     return ASKS_CONFIG if use.method == ASKS_CONFIG else "constructor"
 
 
 def _settle_dtype(site: Site, load: Load, era: Era) -> None:
     """Work out the dtype: the one that was named, else the one of the release (inference-by-release 2)."""
-    load.cast = ""
+    named, load.cast = load.cast, ""
     if load.dtype is not None:
-        named = DTYPES.get(text_of(constant(site, load.dtype)))
-        if named is not None:
+        found = DTYPES.get(text_of(constant(site, load.dtype)))
+        if found is not None:
             load.drop(load.dtype)
-            load.dtype, load.cast = None, named
+            load.dtype, load.cast = None, found
         return
     cast = load.values.get("auto_cast_type") or load.values.get("amp")
     if cast is not None and edits.code_of(cast) != "None":
@@ -432,7 +443,12 @@ def _settle_dtype(site: Site, load: Load, era: Era) -> None:
             load.refuse(f"`auto_cast_type={edits.short(cast)}` names no dtype")
         return
     spelled = _spelled(site, load)
-    if spelled == "constructor":
+    if load.artefact is not None and "torch_dtype" in dict(load.artefact.options):
+        load.cast = named
+    elif spelled == "compiled":
+        load.dtype = edits.string("auto")
+        load.todo.append("which dtype it was compiled in is not said here: it is the checkpoint's own now")
+    elif spelled == "constructor":
         load.cast = "torch.bfloat16"
     elif spelled == "from_pretrained":
         load.cast = "torch.float32" if era.release < (0, 2, 0) else "torch.bfloat16"
@@ -444,7 +460,7 @@ def _settle_dtype(site: Site, load: Load, era: Era) -> None:
 
 def _depends_on_release(site: Site, load: Load) -> bool:
     """Whether anything was written that another release would have written otherwise."""
-    if _spelled(site, load) == "from_pretrained":
+    if _spelled(site, load) in ("compiled", "from_pretrained"):
         return True
     named = "dtype" in load.values or "auto_cast_type" in load.values or "amp" in load.values
     return not named and _spelled(site, load) == ASKS_CONFIG
@@ -501,20 +517,20 @@ class _Compiled(Family):
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         folder = load.values.get("model_id")
-        exports = saved.loads_into(folder) if folder is not None and not is_export(load) else []
+        export = saved.source_of(folder) if folder is not None and not is_export(load) else None
         settle_source(load, saved)
-        if not load.refused and exports:
-            _as_exported(site, load, exports[0])
+        if not load.refused and export is not None:
+            _as_exported(site, load, export)
         if not load.refused and not self.can_place(site, load):
             load.refuse("it is loaded inside an expression: give the model a name first")
         if not load.refused:
             era = era_of(site, load)
-            if not exports:
+            if export is None:
                 _settle_dtype(site, load, era)
             self._settle_cores(site, load, era)
             if era.assumed and _depends_on_release(site, load):
                 load.todo.append(self.assumed(era))
-            elif load.use.method == "from_pretrained" and not exports and _pinned_later(site):
+            elif _spelled(site, load) == "from_pretrained" and _pinned_later(site):
                 load.todo.append(
                     "from 0.4.0 on, `from_pretrained` no longer exported: it is read as of 0.3.0"
                 )
@@ -531,21 +547,21 @@ class _Compiled(Family):
         cores = _cores(load)
         if cores is None:
             if _spelled(site, load) != "constructor":
-                old = "2 cores" if era.release < (0, 0, 18) else "all cores"
+                old = "2 cores by default" if era.release < (0, 0, 18) else "all cores by default"
+                if _spelled(site, load) == "compiled":
+                    old = "as many cores as it was compiled for"
                 load.todo.append(
-                    f"it was spread over {old} by default and is on one device now; for several: "
+                    f"it was spread over {old} and is on one device now; for several: "
                     "`distributed_config=DistributedConfig(tp_size=N)` instead of `device_map`, with torchrun"
                 )
             return
         if edits.code_of(cores) == "1":
             return
-        name = text_of(constant(site, load.values["model_id"]))
+        name = _checkpoint(site, load)
         if _WITHOUT_PLAN.search(name):
             load.refuse(
                 f"`{name}` was spread over several cores, and has no tensor-parallel plan in Transformers"
             )
-        elif not isinstance(cores, cst.Integer) and not _repeatable(site, cores):
-            load.refuse(f"on how many cores it ran is worked out by `{edits.short(cores)}`: give that a name")
         else:
             load.numerics = Numerics.SHARDING
             said = edits.code_of(cores) if isinstance(cores, cst.Integer) else "N"
