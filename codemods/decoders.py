@@ -492,7 +492,8 @@ def _setting(load: Load, name: str) -> cst.BaseExpression | None:
         if each in _SHAPES | _CORES and each in load.values:
             value = load.values[each]
             return value if edits.code_of(value) != "None" else None
-    return cst.Integer("1") if name in ("batch_size", "max_batch_size") else None
+    said = is_export(load) or "neuron_config" in load.values
+    return cst.Integer("1") if said and name in ("batch_size", "max_batch_size") else None
 
 
 # Families.
@@ -1010,6 +1011,9 @@ _CONDITIONAL = (
 class Embeddings(_Compiled):
     """Models that give the hidden state of the last token (modeling_decoder.py of 0.4.5)."""
 
+    suits_both = False
+    suits_pipelines = False
+
     def why(self, load: Load, calls: int) -> str:
         why = "AutoModel loads the original checkpoint, without an export"
         return f"{why}; the last token is picked at its calls" if calls else why
@@ -1025,6 +1029,9 @@ class Embeddings(_Compiled):
         if call in seen:
             return Moved()
         seen.add(call)
+        makers = site.flow.origin_of(model_of(call))
+        if not makers.certain or not all(self.is_maker(each.name) for each in makers.producers):
+            return Moved("it may call something else than this model as well")
         for arg in call.args:
             name = arg.keyword.value if arg.keyword is not None else ""
             if arg.star == "*" or (name and name not in ("attention_mask", "input_ids")):
