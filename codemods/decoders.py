@@ -448,6 +448,8 @@ def _settle_dtype(site: Site, load: Load, era: Era) -> None:
     elif spelled == "compiled":
         load.dtype = edits.string("auto")
         load.todo.append("which dtype it was compiled in is not said here: it is the checkpoint's own now")
+        if "revision" in load.given and load.artefact is None:
+            load.todo.append("`revision` names one of the compiled files: give that of the original, or none")
     elif spelled == "constructor":
         load.cast = "torch.bfloat16"
     elif spelled == "from_pretrained":
@@ -756,6 +758,7 @@ class Decoders(_Compiled):
     """Models that generate."""
 
     methods = frozenset({"generate", "reset_generation"})
+    lost_calls = "look at its calls of `generate`"
 
     def assumed(self, era: Era) -> str:
         said = f"no file says which release it was written for: dtype and decoding are those of {era.name}"
@@ -907,8 +910,17 @@ class Decoders(_Compiled):
     def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
         arg = site.parent(node)
         name = arg.keyword.value if isinstance(arg, cst.Arg) and arg.keyword is not None else ""
-        if name != "assistant_model":
-            super().on_argument(site, group, node, todo)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        if name == "assistant_model":
+            return
+        if isinstance(call, cst.Call) and isinstance(call.func, cst.Name):
+            made = [each.node for each in site.names.bindings_at(call.func)]
+            if any(isinstance(each, cst.ClassDef) for each in made):
+                # Inputs of `generate` stay where they are, so a call that is not seen runs as well.
+                line = site.positions.span(call).line
+                todo.append(f"line {line}: `{call.func.value}` keeps the model; {self.lost_calls} there")
+                return
+        super().on_argument(site, group, node, todo)
 
     def _handed_on(self, site: Site, group: Group, load: Load, node: cst.Attribute, todo: list[str]) -> None:
         """Answer for `generate` as a value: the target of a thread, or of an executor."""
