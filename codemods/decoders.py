@@ -498,6 +498,21 @@ def _setting(load: Load, name: str) -> cst.BaseExpression | None:
     return cst.Integer("1") if said and name in ("batch_size", "max_batch_size") else None
 
 
+def _write_setting(site: Site, group: Group, old: cst.BaseExpression, value: cst.BaseExpression) -> None:
+    """Write a setting where it was read; within a formatted string a number is a part of the text."""
+    around = site.parent(old)
+    if (
+        isinstance(value, cst.Integer)
+        and isinstance(around, cst.FormattedStringExpression)
+        and around.conversion is None
+        and around.format_spec is None
+        and around.equal is None
+    ):
+        group.replace(around, cst.FormattedStringText(value.value))
+    else:
+        group.replace(old, value.deep_clone())
+
+
 # Families.
 
 
@@ -609,9 +624,9 @@ class _Compiled(Family):
         for reader in _read(site, load):
             parent = site.parent(reader)
             value = _setting(load, parent.attr.value) if isinstance(parent, cst.Attribute) else None
-            if value is not None and parent is not None:
+            if value is not None and isinstance(parent, cst.BaseExpression):
                 _read_on(load, value)
-                group.replace(parent, value.deep_clone())
+                _write_setting(site, group, parent, value)
                 load.spread[reader] = load.spread[next(iter(_mine(load, config)))]
         group.fixed(config, use.name, "its settings are written where the model is loaded")
 
@@ -652,7 +667,7 @@ class _Compiled(Family):
             if value is not None and (edits.is_literal(value) or means_the_same(site, value, node)):
                 told.add(node)
                 _read_on(load, value)
-                group.replace(whole, value.deep_clone())
+                _write_setting(site, group, whole, value)
                 return
         if node.attr.value in ("eval", "train") and isinstance(around, cst.Call):
             return
