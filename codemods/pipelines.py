@@ -26,7 +26,17 @@ from neuronmigrate.site import Group, Site, Use
 codemod = Codemod(__name__)
 
 CLASSES = dict.fromkeys(pipelines.LEGACY, "transformers.pipeline")
-GENERATION_CONFIG = "transformers.GenerationConfig.from_model_config"
+_ASIDE = (
+    "{pipe}.model.generation_config = transformers.GenerationConfig.from_model_config({pipe}.model.config)"
+)
+_BY_HAND = {
+    "feature-extraction": 'use `SentenceTransformer(original id, device="neuron").encode(texts)`',
+    "question-answering": "load `AutoModelForQuestionAnswering` and take the best spans of its logits",
+    "text-generation": (
+        "load the model, with `distributed_config=DistributedConfig(tp_size=...)` under torchrun if it needs "
+        'several devices, and give it to `transformers.pipeline("text-generation", model, device="neuron")`'
+    ),
+}
 
 
 class Pipelines(Family):
@@ -34,7 +44,7 @@ class Pipelines(Family):
 
     makers = frozenset({""})
     suits_pipelines = False
-    lost_calls = "its calls keep their arguments"
+    lost_calls = ""
 
     def decide(self, site: Site, use: Use) -> None:
         """Leave a pipeline of a model that is loaded here to whoever answers for that model."""
@@ -52,14 +62,14 @@ class Pipelines(Family):
     def read(self, site: Site, use: Use, call: cst.Call) -> Load:
         """The arguments, with the checkpoint of the release where none is named."""
         load = super().read(site, use, call)
-        task = pipelines.task_of(site, load)
+        task = pipelines.task_of(load)
         if "model_id" not in load.values and not load.refused:
             _name_default(site, load, task)
         return load
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Work out the checkpoint and the dtype."""
-        task = pipelines.task_of(site, load)
+        task = pipelines.task_of(load)
         model = load.values.get("model_id")
         if model is not None and (made := _made_elsewhere(site, model)):
             load.todo.append(f"the model is loaded at {made}: it has to be a native one")
@@ -80,41 +90,46 @@ class Pipelines(Family):
 
     def written(self, site: Site, group: Group, load: Load) -> cst.BaseExpression:
         """The call of Transformers' function, or the function that answers questions."""
-        if pipelines.task_of(site, load) == "question-answering":
+        if pipelines.task_of(load) == "question-answering":
             return pipelines.answerer(site, group, load, None)
-        args = pipelines.arguments(site, group, load, None)
-        site.keywords += [(load.native, arg.keyword.value) for arg in args if arg.keyword]
-        return edits.with_arguments(load.call, args)
+        return pipelines.written(site, group, load, None)
 
     def renamed(self, group: Group, load: Load) -> None:
         """The legacy function goes where another one takes its place."""
-        if pipelines.task_of(group.site, load) != "question-answering":
+        if pipelines.task_of(load) != "question-answering":
             super().renamed(group, load)
 
-    def finish(self, site: Site, group: Group, load: Load) -> None:
-        """Leave the checkpoint's generation_config.json aside, as NxD models did."""
-        if pipelines.task_of(site, load) != "text-generation":
+    def place(self, site: Site, group: Group, load: Load, new: cst.BaseExpression) -> None:
+        """Leave the checkpoint's generation_config.json aside, as NxD models did (0.2.0 to 0.4.5)."""
+        generates = pipelines.task_of(load) == "text-generation"
+        if not generates or not by_release(site, [], "", {"0.0.12": False, "0.2.0": True}):
+            group.replace(load.call, new)
             return
-        aside = by_release(site, [], "", {"0.0.12": False, "0.2.0": True})
-        if not aside:
-            return
-        assign = site.parent(load.call)
+        small = site.parent(load.call)
         line = site.statement(load.call)
+        if isinstance(small, cst.Return):
+            pipe = group.fresh("pipe")
+            template = f"{{pipe}} = {{new}}\n{_ASIDE}\nreturn {{pipe}}\n"
+            group.replace_statement(small, group.statements(template, pipe=pipe, new=new))
+            return
+        group.replace(load.call, new)
         if (
-            isinstance(assign, cst.Assign)
-            and len(assign.targets) == 1
-            and edits.is_pure(assign.targets[0].target)
+            isinstance(small, cst.Assign)
+            and len(small.targets) == 1
+            and edits.is_pure(small.targets[0].target)
             and isinstance(line, cst.SimpleStatementLine)
             and len(line.body) == 1
         ):
-            pipe = assign.targets[0].target
-            template = f"{{pipe}}.model.generation_config = {GENERATION_CONFIG}({{pipe}}.model.config)"
-            group.insert(line, group.statements(template, pipe=pipe.deep_clone()), before=False)
+            target = small.targets[0].target.deep_clone()
+            group.insert(line, group.statements(_ASIDE, pipe=target), before=False)
         else:
             load.todo.append(
                 "give it a name and set `pipe.model.generation_config = "
                 "GenerationConfig.from_model_config(pipe.model.config)`, or generation_config.json acts"
             )
+
+    def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
+        """A pipeline is called as before, wherever it goes."""
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Calls take and give what they did."""
@@ -125,20 +140,21 @@ class Pipelines(Family):
     ) -> None:
         """The parts of a pipeline are where they were; its model is on the device."""
         line = site.positions.span(node).line
-        if load is not None and pipelines.task_of(site, load) == "question-answering":
+        if load is not None and pipelines.task_of(load) == "question-answering":
             todo.append(f"line {line}: a function has no `{node.attr.value}`")
         elif node.attr.value == "save_pretrained":
             todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
 
     def why(self, load: Load, calls: int) -> str:
         """What was done, for the report."""
-        if text_of(load.values.get("task", load.call)) == "question-answering":
-            return "question-answering has no pipeline in Transformers 5: a function takes the likeliest span"
+        if pipelines.task_of(load) == "question-answering":
+            return pipelines.ANSWERED
         return "Transformers' pipeline loads the original checkpoint onto the device, without an export"
 
     def by_hand(self, load: Load) -> str:
         """What a person can write where a pipeline is only marked."""
-        return 'by hand: `transformers.pipeline(task, original id, dtype=torch.float32, device="neuron")`'
+        plain = '`transformers.pipeline(task, original id, dtype=torch.float32, device="neuron")`'
+        return f"by hand: {_BY_HAND.get(pipelines.task_of(load), plain)}"
 
     def advice(self, use: Use) -> str:
         """What to do with the function as a value."""

@@ -210,7 +210,7 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
             _argument(site, load, Given(arg.keyword.value, arg, arg.value))
         elif index < len(table.leading):
             load.given.add(table.leading[index])
-            load.values[table.leading[index]] = arg.value
+            load.values[table.leading[index]] = constant(site, arg.value)
             load.args.append(arg)
         elif index == len(table.leading):
             load.given.add(table.identifier)
@@ -238,7 +238,7 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.id_arg = arg if name == native else arg.with_changes(keyword=cst.Name(native))
         load.args.append(load.id_arg)
     elif name in table.leading:
-        load.values[name] = given.seen
+        load.values[name] = constant(site, given.seen)
         load.args.append(arg)
     elif name in table.special:
         table.special[name](site, load, given)

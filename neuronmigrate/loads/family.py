@@ -51,7 +51,7 @@ class Family:
     suits_pipelines = True
     """Whether Transformers' pipelines take an object."""
     lost_calls = "move inputs of its calls"
-    """What is left to do at calls that cannot be followed."""
+    """What is left to do at calls that cannot be followed; empty when nothing is."""
 
     def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
         """Register handlers for `classes`, legacy names and the native ones that take their place."""
@@ -329,9 +329,9 @@ class Family:
                 continue  # what is returned is followed, or told as lost
             elif use.kind is UseKind.HANDED_ON:
                 continue  # the other module finds it again, and answers for its calls
-            else:
+            elif self.lost_calls:
                 todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
-        for node, why in found.lost:
+        for node, why in found.lost if self.lost_calls else ():
             line = site.positions.span(node).line
             todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved

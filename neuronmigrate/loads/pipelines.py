@@ -149,14 +149,17 @@ class Calls:
         )
 
 
-def task_of(site: Site, load: Load) -> str:
+def task_of(load: Load) -> str:
     """The task of a pipeline; empty when it is not written out."""
-    return text_of(constant(site, load.values["task"])) if "task" in load.values else ""
+    return text_of(load.values["task"]) if "task" in load.values else ""
 
 
-def arguments(site: Site, group: Group, load: Load, made: Load | None) -> list[cst.Arg]:
-    """The arguments of the native call. `made` is the load of the model that it gets, if it gets one."""
-    task = task_of(site, load)
+def written(site: Site, group: Group, load: Load, made: Load | None) -> cst.Call:
+    """The native call. `made` is the load of the model that it gets, if it gets one.
+
+    What the table does not know was handed on to Transformers' function before, and still is.
+    """
+    task = task_of(load)
     args = list(load.args)
     if made is not None:
         companion = COMPANIONS.get(task, "tokenizer")
@@ -176,7 +179,9 @@ def arguments(site: Site, group: Group, load: Load, made: Load | None) -> list[c
             load.todo.append(
                 "a batch needs `tokenizer.pad_token_id`, which was set to the end of text where it lacked"
             )
-    return args
+    own = [arg for arg in args if arg not in load.args or (arg.keyword and arg.keyword.value in TABLE.kept)]
+    site.keywords += [(NATIVE[0], arg.keyword.value) for arg in own if arg.keyword]
+    return edits.with_arguments(load.call, args)
 
 
 def _add_companion(site: Site, load: Load, made: Load, companion: str, args: list[cst.Arg]) -> None:
@@ -209,13 +214,12 @@ def _batch_size(site: Site, load: Load, made: Load | None) -> cst.BaseExpression
 # Text generation.
 
 # Dtype and decoding by the release that began with them: `file` is what generation_config.json says, `same`
-# is the pipeline's own sampling, which Transformers had from 4.57 on.
+# is the pipeline's own sampling, which Transformers has from 4.55 on, as 0.4.0 has it.
 _GENERATION = {
     "0.0.12": ("torch.float32", "file"),
     "0.2.0": ("torch.bfloat16", "greedy"),
-    "0.4.0": ("torch.float32", "unknown"),
-    "0.4.1": ('"auto"', "unknown"),
-    "0.4.2": ('"auto"', "same"),
+    "0.4.0": ("torch.float32", "same"),
+    "0.4.1": ('"auto"', "same"),
 }
 _CASTS = {"bf16": "torch.bfloat16", "f32": "torch.float32", "fp16": "torch.float16", "fp32": "torch.float32"}
 
@@ -244,8 +248,6 @@ def _text_generation(site: Site, group: Group, load: Load, made: Load | None, ar
             "where neither the calls nor generation_config.json say it, decoding was greedy and ended at 20 "
             "tokens in all; now it is do_sample=True, temperature=0.7 and max_new_tokens=256"
         )
-    elif way == "unknown" and not (chosen and length):
-        load.todo.append("say `do_sample=` and `max_new_tokens=`: the pipeline's defaults are True and 256")
 
 
 # Question answering, which Transformers 5 has no pipeline for.
@@ -279,13 +281,24 @@ def {name}(model, tokenizer):
 
     return answer
 '''
-_ANSWERED = "question-answering has no pipeline in Transformers 5: a function takes the likeliest span"
+ANSWERED = "question-answering has no pipeline in Transformers 5: a function takes the likeliest words"
 _CUT = "a context beyond the model's positions is cut, not searched in parts"
 
 
 def answers(site: Site, load: Load) -> str:
     """Why the function cannot answer the calls of a question answering pipeline; empty if it can."""
-    for call in Calls.of(site, load.call).seen:
+    extra = (
+        load.given - {"task", "model", "tokenizer"} - {*HUB, "export", "batch_size", "device", "framework"}
+    )
+    extra -= {"input_shapes", "compiler_args", *SHAPES, *CAST, *COMPILER}
+    if extra:
+        return f"Transformers 5 has no pipeline for question answering that takes `{min(extra)}`"
+    return _asks_more(site, load.call)
+
+
+def _asks_more(site: Site, made: cst.Call) -> str:
+    """Why the calls of a pipeline ask for more than one answer; empty if they do not."""
+    for call in Calls.of(site, made).seen:
         names = [arg.keyword.value if arg.keyword else arg.star for arg in call.args]
         if sorted(names) != ["context", "question"] or any(
             isinstance(arg.value, (cst.List, cst.ListComp, cst.Tuple)) for arg in call.args
@@ -294,12 +307,6 @@ def answers(site: Site, load: Load) -> str:
                 f"Transformers 5 has no pipeline for question answering, and `{edits.short(call)}` asks for "
                 "more than the best answer to one question"
             )
-    extra = (
-        load.given - {"task", "model", "tokenizer"} - {*HUB, "export", "batch_size", "device", "framework"}
-    )
-    extra -= {"input_shapes", "compiler_args", *SHAPES, *CAST, *COMPILER}
-    if extra:
-        return f"Transformers 5 has no pipeline for question answering that takes `{min(extra)}`"
     return ""
 
 
@@ -314,25 +321,30 @@ def answerer(site: Site, group: Group, load: Load, made: Load | None) -> cst.Bas
     tokenizer = by_name["tokenizer"].value if "tokenizer" in by_name else None
     hub = [arg.with_changes(comma=cst.MaybeSentinel.DEFAULT) for name, arg in by_name.items() if name in HUB]
     load.todo.append(_CUT)
-    if made is not None:
-        if tokenizer is None:
-            source = made.id_arg.value if made.id_arg is not None else None
-            if source is None or not (edits.is_literal(source) or means_the_same(site, source, load.call)):
-                group.refuse("the question answering pipeline needs `tokenizer=`")
-            else:
-                tokenizer = _loaded(group, "transformers.AutoTokenizer", source.deep_clone(), [])
-    else:
-        tokenizer = tokenizer or model.deep_clone()
+    if Calls.of(site, load.call).lost:
+        load.todo.append(
+            "it goes where its calls cannot be seen: they may give `question` and `context` alone"
+        )
+    if made is None:
+        source: cst.BaseExpression | None = model
         cast = edits.keyword("dtype", group.expression(load.cast))
         place = edits.keyword("device_map", edits.string("neuron"))
         model = _loaded(group, "transformers.AutoModelForQuestionAnswering", model, [*hub, cast, place])
-    if tokenizer is not None and text_of(constant(site, tokenizer)):
-        tokenizer = _loaded(
-            group, "transformers.AutoTokenizer", tokenizer, [each.deep_clone() for each in hub]
-        )
-    return edits.expression(
-        "{helper}({model}, {tokenizer})", helper=helper, model=model, tokenizer=tokenizer or model
-    )
+    else:
+        source = made.id_arg.value if made.id_arg is not None else None
+        if source is not None and not (edits.is_literal(source) or means_the_same(site, source, load.call)):
+            source = None
+    if tokenizer is None:
+        tokenizer = source.deep_clone() if source is not None else cst.Name("None")
+        if source is None:
+            group.refuse("the question answering pipeline needs `tokenizer=`")
+    elif not text_of(constant(site, tokenizer)):
+        if not all(isinstance(each.node, cst.Call) for each in site.flow.origin_of(tokenizer).producers):
+            load.todo.append(f"`{edits.short(tokenizer)}` has to be a tokenizer, not its name")
+        return edits.expression("{f}({model}, {tokenizer})", f=helper, model=model, tokenizer=tokenizer)
+    options = [each.deep_clone() for each in hub]
+    tokenizer = _loaded(group, "transformers.AutoTokenizer", tokenizer, options)
+    return edits.expression("{f}({model}, {tokenizer})", f=helper, model=model, tokenizer=tokenizer)
 
 
 def _loaded(
@@ -362,6 +374,9 @@ def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) ->
     )
     text = text_of(constant(site, task)) if task is not None else ""
     removed = "translation" if text.startswith("translation_") else text
+    if removed == "question-answering" and _answer_natively(site, group, call):
+        todo.append(f"line {site.positions.span(call).line}: {ANSWERED}")
+        return
     if removed in REMOVED:
         site.mark(
             call, "transformers.pipeline", f"Transformers 5 has no pipeline for `{text}`", REMOVED[removed]
@@ -377,6 +392,26 @@ def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) ->
     group.replace(call, edits.with_arguments(call, [*kept, edits.keyword("device", edits.string("neuron"))]))
 
 
+def _answer_natively(site: Site, group: Group, call: cst.Call) -> bool:
+    """Put the function in the place of Transformers' own pipeline, where its calls allow it."""
+    given = {arg.keyword.value if arg.keyword else str(at): arg.value for at, arg in enumerate(call.args)}
+    model = given.pop("model", given.pop("1", None))
+    tokenizer = given.pop("tokenizer", None)
+    for name in ("0", "task", "device"):
+        given.pop(name, None)
+    if given or model is None or tokenizer is None or _asks_more(site, call):
+        return False
+    if text_of(constant(site, tokenizer)):
+        tokenizer = _loaded(group, "transformers.AutoTokenizer", tokenizer, [])
+    helper = group.helper("question_answerer", ANSWERER)
+    new = edits.expression("{f}({model}, {tokenizer})", f=helper, model=model, tokenizer=tokenizer)
+    group.replace(call, new)
+    if isinstance(call.func, cst.Name) and call.func.value not in site.exported:
+        # The import of Transformers' function goes with its last reader.
+        site.released.update(each.node for each in site.names.bindings_at(call.func) if each.target)
+    return True
+
+
 def hand_to_legacy(site: Site, group: Group, made: Load, call: cst.Call) -> None:
     """Turn a legacy pipeline that gets a model object into a native one."""
     moved = site.notes.setdefault("moved", set())
@@ -386,20 +421,18 @@ def hand_to_legacy(site: Site, group: Group, made: Load, call: cst.Call) -> None
     moved.add(call)
     site.settled.add(use)
     load = sorted_arguments(site, use, call, NATIVE[0], TABLE)
-    answering = task_of(site, load) == "question-answering"
+    answering = task_of(load) == "question-answering"
     why = "Transformers' pipeline gets the model and is told to stay on the device"
     if not load.refused and answering:
         load.refused = answers(site, load)
-        why = _ANSWERED
+        why = ANSWERED
     if load.refused:
         group.refuse(load.refused)
     elif answering:
         group.replace(call, answerer(site, group, load, made))
     else:
-        args = arguments(site, group, load, made)
-        site.keywords += [(NATIVE[0], arg.keyword.value) for arg in args if arg.keyword]
         group.rename(use, NATIVE[0])
-        group.replace(call, edits.with_arguments(call, args))
+        group.replace(call, written(site, group, load, made))
     load.todo += unread(site, group, load, [load, made])
     if load.todo:
         group.review(call, use.name, why, "; ".join(dict.fromkeys(load.todo)))

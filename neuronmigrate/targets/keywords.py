@@ -142,8 +142,11 @@ OPEN: tuple[Open, ...] = (
     Open(
         "transformers.pipelines.pipeline",
         "",
-        "Pipeline.__init__ in Transformers 5.24, to which pipeline() hands what it does not know",
-        _words("batch_size binary_output num_workers return_all_scores top_k truncation"),
+        "Pipeline.__init__ in Transformers 5.24, to which pipeline() hands what it does not know, and "
+        "fields of GenerationConfig, which a pipeline that generates keeps for its calls",
+        _words(
+            "batch_size binary_output do_sample max_new_tokens num_workers return_all_scores top_k truncation"
+        ),
     ),
     Open(
         "diffusers.pipelines.pipeline_utils.DiffusionPipeline",
