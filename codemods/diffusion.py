@@ -26,6 +26,7 @@ from neuronmigrate.loads.adapters import (
     Loader,
     components,
     dtype_of,
+    is_lcm,
     items_of,
     loaders_of,
     lora_items,
@@ -216,7 +217,10 @@ class Pipelines(Family):
             _take_over(site, load, saved)
         _settle_dtype(site, load)
         what = PIPELINES[_short(load)]
-        if what.guided and _is_unguided(site, {**load.source.values, **load.values}, load.todo):
+        both = {**load.source.values, **load.values}
+        names = [load.source.values.get("model_id"), both.get("unet_id")]
+        told = load.artefact.checkpoint if load.artefact is not None else ""
+        if what.guided and not is_lcm(site, names, told) and _is_unguided(site, both, load.todo):
             load.values["guidance_scale"] = cst.Float("1.0")
         _settle_parts(site, load)
         if what.checked and not load.given & {"safety_checker"}:
@@ -432,7 +436,7 @@ def _values_elsewhere(site: Site, told: Artefact) -> dict[str, cst.BaseExpressio
         return {}
     values = {name: _said(code) for name, code in made.options}
     placed = {**values, **{name: _said(code) for name, code in told.options}}
-    if _is_unguided(site, placed, []):
+    if not is_lcm(site, [values.get("unet_id")], made.checkpoint) and _is_unguided(site, placed, []):
         values["guidance_scale"] = cst.Float("1.0")
     return values
 
