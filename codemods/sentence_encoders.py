@@ -17,7 +17,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.loads.arguments import Given, Load, means_the_same
-from neuronmigrate.loads.family import Family
+from neuronmigrate.loads.family import Family, set_late
 from neuronmigrate.loads.traced import TABLE
 from neuronmigrate.moving import Convention, Moved, move_call
 from neuronmigrate.site import Group, Site, Use
@@ -92,25 +92,11 @@ class SentenceEncoders(Family):
         length = load.values.get("sequence_length")
         if length is None or FORMER[0] in load.use.claim:
             return
-        assign = site.parent(load.call)
-        target = assign.targets[0].target if isinstance(assign, cst.Assign) else None
-        line = site.statement(load.call)
-        if (
-            isinstance(assign, cst.Assign)
-            and len(assign.targets) == 1
-            and isinstance(target, (cst.Name, cst.Attribute))
-            and isinstance(line, cst.SimpleStatementLine)
-            and edits.is_pure(length)
+        if not edits.is_pure(length) or not set_late(
+            site, group, load, "{model}.max_seq_length = {length}\n", length=length.deep_clone()
         ):
-            load.keep(length)
-            new = group.statements(
-                "{model}.max_seq_length = {length}\n",
-                model=target.deep_clone(),
-                length=length.deep_clone(),
-            )
-            group.insert(line, new, before=False)
-        else:
             load.todo.append(f"set `max_seq_length = {edits.short(length)}`, which was compiled in")
+        load.keep(length)
         load.todo.append(f"texts of more than {edits.short(length)} tokens raised; now they are cut")
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
@@ -140,15 +126,18 @@ class SentenceEncoders(Family):
             return
         super().on_argument(site, group, node, todo)
 
-    def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
         """Answer for an attribute of the model that means something else."""
         if node.attr.value == "tokenize":
-            line = site.positions.span(node).line
-            todo.append(
-                f"line {line}: `tokenize` takes texts alone and pads natively; `preprocess` is its new name"
-            )
+            why = "`tokenize` takes texts alone natively, and gives entries that are no tensors"
+            if group is not None:
+                group.refuse(why)
+            else:
+                site.mark(node, "model.tokenize", why, "call `encode`, or a tokenizer of Transformers")
             return
-        super().on_attribute(site, node, todo)
+        super().on_attribute(site, group, load, node, todo)
 
     def why(self, load: Load, calls: int) -> str:
         """What was done, for the report."""

@@ -11,6 +11,7 @@ be seen, loads of compiled folders and calls that cannot be followed are marked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -20,7 +21,7 @@ from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Given, Load, constant, means_the_same
 from neuronmigrate.loads.dtypes import settle_cast
-from neuronmigrate.loads.family import Family
+from neuronmigrate.loads.family import Family, set_late
 from neuronmigrate.loads.sources import Saved, settle_source
 from neuronmigrate.loads.traced import TABLE, paths
 from neuronmigrate.moving import GENERATE, Convention, Moved, is_encoding, move_call, written_entries
@@ -143,6 +144,10 @@ class EncoderDecoders(Family):
         settle_source(load, saved)
         settle_cast(site, load, by_default=True)
 
+    def by_hand(self, load: Load) -> str:
+        """What a person can write where a load is only marked."""
+        return super().by_hand(load).replace("float32", "bfloat16")
+
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Hand the beams and the length of the load on to `generate`."""
         is_t5 = load.use.claim in T5
@@ -164,6 +169,8 @@ class EncoderDecoders(Family):
             todo.append("`do_sample=True` raised before; now it samples")
         if self._differs(site, call, written):
             return Moved("models with other beams or another length are called here as well")
+        if is_t5 and edits.code_of(_beams_of(load)) == "1" and _asks_shape(site, call):
+            todo.append("without beams the output had a row for each compiled one, filled up to `max_length`")
         return self._moved(site, group, call, written, is_t5, todo, half=load.half)
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
@@ -177,10 +184,6 @@ class EncoderDecoders(Family):
         if written.refused:
             return Moved(written.refused)
         todo = _ignored(written) if is_t5 else []
-        if is_t5 and "num_beams" not in written.given:
-            todo.append("pass the `num_beams` of the load, which was compiled in")
-        if not LENGTHS & written.given.keys():
-            todo.append("pass `max_length`, which was the `sequence_length` of the load")
         if is_t5 and "do_sample" not in written.given:
             written.add("do_sample", cst.Name("False"))
         return self._moved(site, group, call, written, is_t5, todo, half=True)
@@ -207,8 +210,6 @@ class EncoderDecoders(Family):
             args=written.args,
             half=half,
         )
-        if is_t5 and not moved.refused and _asks_shape(site, call):
-            todo.append("without beams the output had a row for each compiled one, filled up to `max_length`")
         site.keywords += [
             ("transformers.AutoModelForSeq2SeqLM.generate", arg.keyword.value)
             for arg in written.args
@@ -217,9 +218,7 @@ class EncoderDecoders(Family):
         return replace(moved, todo=(*moved.todo, *todo))
 
     def _beams(self, site: Site, load: Load, written: _Call, todo: list[str]) -> None:
-        beams = load.values.get("num_beams", cst.Integer("1"))
-        if edits.code_of(beams) == "None":
-            beams = cst.Integer("1")
+        beams = _beams_of(load)
         if "num_beams" in written.given:
             if written.text_of("num_beams") != edits.code_of(beams):
                 shown = edits.short(beams)
@@ -228,7 +227,7 @@ class EncoderDecoders(Family):
             load.keep(beams)
             written.add("num_beams", beams.deep_clone())
         else:
-            todo.append(f"pass `num_beams={edits.short(beams)}`, which was compiled in")
+            load.late["num_beams"] = beams
 
     def _length(self, site: Site, load: Load, written: _Call, todo: list[str]) -> None:
         length = load.values.get("sequence_length")
@@ -238,10 +237,45 @@ class EncoderDecoders(Family):
             load.keep(length)
             written.add("max_length", length.deep_clone())
         else:
-            todo.append(
-                f"pass `max_length={edits.short(length)}`, the compiled `sequence_length`: natively it is 20 "
-                "new tokens"
-            )
+            load.late["max_length"] = length
+
+    def finish(self, site: Site, group: Group, load: Load) -> None:
+        """Set what cannot be given to each call: the beams and the length of calls that are not seen here."""
+        settings = dict(self._compiled(load)) if self._is_called_unseen(site, load) else load.late
+        if not settings:
+            return
+        for value in settings.values():
+            load.keep(value)
+        args = [edits.keyword(name, value.deep_clone()) for name, value in settings.items()]
+        update = cst.Call(cst.Name("update"), edits.with_arguments(cst.Call(cst.Name("update")), args).args)
+        text = edits.code_of(update)
+        values = all(edits.is_pure(value) for value in settings.values())
+        if not values or not set_late(site, group, load, f"{{model}}.generation_config.{text}\n"):
+            shown = text.removeprefix("update")
+            load.todo.append(f"pass `{shown[1:-1]}` to `generate`: it was compiled in")
+
+    def _compiled(self, load: Load) -> Iterator[tuple[str, cst.BaseExpression]]:
+        """What the graphs were compiled for, as `generate` calls it."""
+        if load.use.claim in T5:
+            yield "num_beams", _beams_of(load)
+        if "sequence_length" in load.values:
+            yield "max_length", load.values["sequence_length"]
+        if load.use.claim in T5:
+            yield "do_sample", cst.Name("False")
+
+    def _is_called_unseen(self, site: Site, load: Load) -> bool:
+        """Whether the object goes where its `generate` may be called unseen."""
+        found = site.flow.uses_of(load.call)
+        for use in found.uses:
+            parent = site.parent(use.node)
+            if use.kind is UseKind.ARGUMENT and isinstance(parent, cst.Arg):
+                call = site.parent(parent)
+                name = site.name_of(call.func) if isinstance(call, cst.Call) else None
+                if name is None or not name.startswith("builtins."):
+                    return True
+            elif use.kind in (UseKind.HANDED_ON, UseKind.STORED, UseKind.OTHER):
+                return True
+        return bool(found.lost)
 
     def _differs(self, site: Site, call: cst.Call, written: _Call) -> bool:
         """Whether another model that may be called here wants other arguments."""
@@ -253,6 +287,12 @@ class EncoderDecoders(Family):
         ]
         site.notes.setdefault(f"generate:{wanted}", set()).add(call)
         return bool(others)
+
+
+def _beams_of(load: Load) -> cst.BaseExpression:
+    """The compiled number of beams; one where none was given."""
+    beams = load.values.get("num_beams")
+    return cst.Integer("1") if beams is None or edits.code_of(beams) == "None" else beams
 
 
 def _ignored(written: _Call) -> list[str]:

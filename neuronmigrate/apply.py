@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 import libcst as cst
 
@@ -280,8 +281,8 @@ class _Applier(cst.CSTTransformer):
         elif not any(line.comment for line in carried):
             # Blank lines alone only close the gap that a statement left.
             leading = getattr(core[0], "leading_lines", ())
-            if leading and leading[0].comment is None:
-                carried = []
+            blank_already = len(list(takewhile(lambda line: line.comment is None, leading)))
+            carried = carried[blank_already:]
         gone = self.uncomment.get(original, ())
         if core and gone:
             core[0] = _without_lines(core[0], gone)
@@ -325,7 +326,8 @@ class _Applier(cst.CSTTransformer):
         kept += self._notes(original)
         is_first = getattr(block, "body", ())[:1] == (original,)
         if leading and leading[0].comment is None and not is_first:
-            return [leading[0], *kept]
+            blank = list(takewhile(lambda line: line.comment is None, leading)) if kept else leading[:1]
+            return [*blank, *kept]
         return kept
 
     def _inserted(self, statement: Statement) -> Statement:

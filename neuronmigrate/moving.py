@@ -24,6 +24,8 @@ _SETS_GRAD = frozenset({"torch.set_grad_enabled", "torch.autograd.set_grad_enabl
 _RECORDS = frozenset({"torch.enable_grad", "torch.autograd.enable_grad"})
 # What a tensor tells on any device.
 _TOLD = frozenset({"device", "dim", "dtype", "ndim", "numel", "shape", "size"})
+# Fields of what `generate` gives that are tensors, not tuples of tensors.
+_SEQUENCES = frozenset({"beam_indices", "sequences", "sequences_scores"})
 # Fields of an output that hold tuples of tensors.
 TUPLES = frozenset({"attentions", "cross_attentions", "hidden_states", "past_key_values"})
 # Parameters of a forward that are no tensors.
@@ -41,7 +43,7 @@ _CONSUMERS = frozenset(
 )
 _TOKENIZERS = ("Tokenizer", "TokenizerFast")
 # Makers of floating point tensors: what they give is a BatchFeature, whose `.to()` casts those alone.
-_EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "Processor")
+_EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "ImageProcessorPil", "Processor")
 # What reads token ids or other tensors on any device.
 _READERS = frozenset({"batch_decode", "convert_ids_to_tokens", "decode"})
 _TAKEN = frozenset({"cpu", "item", "tolist"})
@@ -145,7 +147,7 @@ def move_call(
             new = _home(new, as_float32)
     else:
         outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
-    changes: list[tuple[cst.CSTNode, cst.CSTNode]] = [*inputs.changes, *outputs]
+    changes = [*inputs.changes, *outputs]
     if new is not call:
         changes.append((call, new))
     for old, replacement in changes:
@@ -292,7 +294,7 @@ class _Inputs:
         self.convention = convention
         self.half = half
         self.prepare = prepare
-        self.changes: list[tuple[cst.CSTNode, cst.CSTNode]] = []
+        self.changes: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
         self.todo: list[str] = []
         self.unseen = False
         """Whether a mapping may bring more than can be seen."""
@@ -331,13 +333,15 @@ class _Inputs:
     def only(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
         """Move the sole input; the other arguments go."""
         name = self.convention.sole
+        named = [self.name_at(args, index) for index, arg in enumerate(args) if not arg.star]
+        gone = ", ".join(f"`{each}`" for each in named if each and each != name)
+        if gone:
+            self.todo.append(f"{gone} went: it was ignored before, and a native model heeds it")
         for index, arg in enumerate(args):
             if arg.star:
                 key = cst.SubscriptElement(cst.Index(edits.string(name)))
                 picked = cst.Subscript(edits.parenthesized(arg.value), [key])
-                new = edits.keyword(name, self.moved(name, self.prepared(picked)))
-                self.changes.append((arg, new))
-                return [arg]
+                return [edits.keyword(name, self.moved(name, self.prepared(picked)))]
             if self.name_at(args, index) == name:
                 if _may_be_none(self.site, arg.value):
                     raise _Refused(f"`{edits.short(arg.value)}` may be None")
@@ -688,13 +692,20 @@ def _bring_back(
                 changes.append((parent, _home(entry, as_float32)))
             elif entry is not parent:
                 changes.append((parent, entry))
-        elif field in TUPLES or (field.lstrip("-").isdigit() and field != "0") or not field:
+        elif _may_be_tuple(field, convention):
             left.append(_said(site, use.node, f"`{edits.short(parent)}` may be a tuple of tensors"))
         elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, as_float32):
             changes.append((parent, _home(parent, as_float32)))
     for node, why in found.lost:
         left.append(_said(site, node, why))
     return changes, [*others, *(f"{text}: its tensors are on the device now" for text in dict.fromkeys(left))]
+
+
+def _may_be_tuple(field: str, convention: Convention) -> bool:
+    """Whether a field of an output, by its name or place, may hold several tensors."""
+    if not field or (field.lstrip("-").isdigit() and field != "0"):
+        return True
+    return field not in {*_SEQUENCES, "0"} if convention.tensor else field in TUPLES
 
 
 def _entry(

@@ -168,6 +168,8 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    late: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    """What has to be set on the object, because it cannot be given to each of its calls."""
     artefact: Artefact | None = None
     """What another place of the project exported, when this loads its compiled files."""
 
@@ -387,9 +389,8 @@ def _entries(
 
 
 def only_binding(site: Site, name: cst.Name) -> Binding | None:
-    """The assignment of a name that is bound once and for all."""
-    scope = site.names.lookup(name.value, name)
-    bindings = scope.bindings.get(name.value, ()) if scope is not None else ()
+    """The assignment that gave a name what is read here, when there is only one."""
+    bindings = site.names.bindings_at(name)
     if len(bindings) != 1 or bindings[0].kind is not Kind.ASSIGN or bindings[0].path:
         return None
     parent = site.parent(bindings[0].value) if bindings[0].value is not None else None

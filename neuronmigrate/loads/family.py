@@ -140,12 +140,16 @@ class Family:
         elif is_isinstance(site, use.chain):
             group = site.group(use)
             group.rename(use, self.base, alias=False)
-            group.review(
-                use.chain,
-                use.name,
-                f"every native model is a {self.base.rpartition('.')[2]}, and Auto classes have no instances",
-                "check that the branch is meant for any Transformers model",
-            )
+            base = self.base.rpartition(".")[2]
+            if self.base in self.classes.values():
+                group.fixed(use.chain, use.name, f"it is an instance of {base} now")
+            else:
+                group.review(
+                    use.chain,
+                    use.name,
+                    f"every native model is a {base}, and Auto classes have no instances",
+                    "check that the branch is meant for any Transformers model",
+                )
         else:
             what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
             site.mark(
@@ -395,6 +399,25 @@ class Family:
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
             todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
+
+
+def set_late(site: Site, group: Group, load: Load, template: str, **holes: cst.BaseExpression) -> bool:
+    """Write statements after a load, about the object it gives a name; False if there is no such name.
+
+    `{model}` stands for the object in the template.
+    """
+    assign = site.parent(load.call)
+    line = site.statement(load.call)
+    if (
+        not isinstance(assign, cst.Assign)
+        or len(assign.targets) != 1
+        or not dotted_name(assign.targets[0].target)
+        or not isinstance(line, cst.SimpleStatementLine)
+    ):
+        return False
+    model = assign.targets[0].target
+    group.insert(line, group.statements(template, model=model.deep_clone(), **holes), before=False)
+    return True
 
 
 def object_of(call: cst.Call, method: str) -> cst.BaseExpression:
