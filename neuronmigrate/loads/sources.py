@@ -112,9 +112,9 @@ class Saved:
         one, other = self._bare(one), self._bare(other)
         if isinstance(one, cst.SimpleString) and isinstance(other, cst.SimpleString):
             return artefacts.same(text_of(one), text_of(other))
-        if isinstance(one, cst.Name) and isinstance(other, cst.Name):
-            if self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ():
-                return True
+        bound = self.site.names.bindings_at(one) if isinstance(one, cst.Name) else ()
+        if isinstance(other, cst.Name) and bound and bound == self.site.names.bindings_at(other):
+            return True
         texts = {path_text(self.site, one), path_text(self.site, other)}
         if len(texts) == 1 and texts != {""}:
             return True
