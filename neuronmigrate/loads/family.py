@@ -135,11 +135,11 @@ class Family:
             self._decide_loads(site)
         elif is_annotation(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base)
+            group.rename(use, self.base, alias=False)
             group.fixed(use.chain, use.name, f"as a type it is any {self.base.rpartition('.')[2]}")
         elif is_isinstance(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base)
+            group.rename(use, self.base, alias=False)
             base = self.base.rpartition(".")[2]
             if self.base in self.classes.values():
                 group.fixed(use.chain, use.name, f"it is an instance of {base} now")

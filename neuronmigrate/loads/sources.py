@@ -113,7 +113,11 @@ class Saved:
         if isinstance(one, cst.SimpleString) and isinstance(other, cst.SimpleString):
             return artefacts.same(text_of(one), text_of(other))
         if isinstance(one, cst.Name) and isinstance(other, cst.Name):
-            return self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ()
+            if self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ():
+                return True
+        texts = {path_text(self.site, one), path_text(self.site, other)}
+        if len(texts) == 1 and texts != {""}:
+            return True
         return (
             isinstance(one, cst.Attribute)
             and edits.is_pure(one)
