@@ -93,10 +93,14 @@ def decide(site: Site, use: Use) -> None:
     site.notes.setdefault("removed", set()).update(going)
     for small, load in loads.items():
         group.replace_statement(small)
-        todo = [_told(site, load.call, load.use.name.rpartition(".")[2])]
-        todo += unread(site, group, load, list(loads.values()))
+        told = [_told(site, load.call, load.use.name.rpartition(".")[2])]
+        told += unread(site, group, load, list(loads.values()))
+        todo = "; ".join(filter(None, dict.fromkeys(told)))
         why = "nothing is compiled ahead of time for the native device"
-        group.review(load.call, load.use.name, why, "; ".join(filter(None, dict.fromkeys(todo))))
+        if todo:
+            group.review(load.call, load.use.name, why, todo)
+        else:
+            group.fixed(load.call, load.use.name, why)
 
 
 def _going(site: Site) -> dict[cst.BaseSmallStatement, list[Use]]:

@@ -11,12 +11,13 @@ from typing import TypeVar
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, effects
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
 from neuronmigrate.loads import pipelines
-from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
+from neuronmigrate.loads.arguments import Load, Table, constant, means_the_same, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
+from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
 from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
@@ -354,6 +355,13 @@ class Family:
         parent = site.parent(node)
         if name == "save_pretrained":
             todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
+        elif (
+            node not in told
+            and group is not None
+            and load is not None
+            and self._rewrites(site, group, load, node, todo)
+        ):
+            pass
         elif name == "device" and not _is_input_device(site, node):
             todo.append(f"line {line}: `{edits.short(node)}` was the CPU and is the Neuron device now")
         elif name in ("forward", "__call__"):
@@ -374,6 +382,43 @@ class Family:
                 'drop it: `device_map="neuron"` places the model',
             )
         told.add(node)
+
+    def setting(self, site: Site, load: Load, name: str) -> cst.BaseExpression | None:
+        """What a compiled model told of itself under a name, where its load says it."""
+        plain = name.removeprefix("static_")
+        value = load.told.get(plain) or load.values.get(plain)
+        return constant(site, value) if value is not None else None
+
+    def _rewrites(self, site: Site, group: Group, load: Load, node: cst.Attribute, todo: list[str]) -> bool:
+        """Rewrite a use of an attribute that is gone, where what it did can be written."""
+        name = node.attr.value
+        call = site.parent(node)
+        if name in self.gone or name == "config":
+            whole, asked = asked_setting(site, node)
+            value = self.setting(site, load, asked) if asked else None
+            if value is not None and (
+                edits.is_literal(value) or (edits.is_pure(value) and means_the_same(site, value, node))
+            ):
+                load.keep(value)
+                write_setting(site, group, whole, value)
+                return True
+        alone = site.alone(call) if isinstance(call, cst.Call) else None
+        if name == "to" and isinstance(call, cst.Call) and alone is not None:
+            # It moved nothing, and gave nothing back.
+            if not all(effects.is_harmless(arg.value, site.name_of) for arg in call.args):
+                return False
+            for arg in call.args:
+                effects.forget(site, arg.value)
+            group.replace_statement(alone)
+            return True
+        if name == "push_to_hub" and name in self.gone and isinstance(call, cst.Call):
+            pushed = _pushed(call)
+            if pushed is not None:
+                line = site.positions.span(node).line
+                todo.append(f"line {line}: it uploads the weights, where the repository held compiled files")
+                group.replace(call, pushed)
+            return pushed is not None
+        return False
 
     def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
         """Answer for an object that is passed to a function."""
@@ -400,6 +445,22 @@ class Family:
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
             todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
+
+
+_PUSHED = {"private": "private", "revision": "revision", "token": "token", "use_auth_token": "token"}
+
+
+def _pushed(call: cst.Call) -> cst.Call | None:
+    """A legacy `push_to_hub(save_directory, repository_id, ...)` as the native one; None if it hides some."""
+    given = edits.arguments(call, ("save_directory", "repository_id"))
+    repository = given.value("repository_id")
+    options = {
+        name: arg for name, arg in given.by_name.items() if name not in ("save_directory", "repository_id")
+    }
+    if repository is None or given.extra or not options.keys() <= _PUSHED.keys():
+        return None
+    kept = [arg.with_changes(keyword=cst.Name(_PUSHED[name])) for name, arg in options.items()]
+    return edits.with_arguments(call, [cst.Arg(repository), *kept])
 
 
 def set_late(site: Site, group: Group, load: Load, template: str, **holes: cst.BaseExpression) -> bool:
