@@ -65,6 +65,8 @@ def _dimensions(site: Site, load: Load, given: Given) -> None:
 class SentenceEncoders(Family):
     """Models that are constructed, not loaded, and called with a dictionary."""
 
+    suits_pipelines = False
+
     methods = frozenset({"encode"})
     base = SENTENCE_TRANSFORMER
     suits_both = False

@@ -409,6 +409,7 @@ class _File:
             return plan
         # The call may stand in code that another group takes away.
         names = self._names(self._apply(edited, {}, {}))
+        gone = {each.old for each in edited if isinstance(each, edits.ReplaceStatement) and not each.new}
         for key in keys:
             if not names.loads(self.site.helpers[key].name.value):
                 continue
@@ -419,6 +420,8 @@ class _File:
                 for node in apply.touched(group.edits)
             }
             for statement in self.module.body:
+                if isinstance(statement, cst.SimpleStatementLine) and gone.issuperset(statement.body):
+                    continue
                 if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
                     assert isinstance(statement, Statement)
                     plan.append(edits.Insert(statement, self.site.helpers[key].code))

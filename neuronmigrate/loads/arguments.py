@@ -77,6 +77,9 @@ PLACES = frozenset({"device", "device_id", "device_map"})
 """Where it ran; `device_map="neuron"` is written."""
 FOLDERS = frozenset({"compiler_workdir", "model_save_dir"})
 
+OPTIONS = frozenset({"compiler_args", "compiler_kwargs", "input_shapes"})
+"""Arguments of other functions that take these as dictionaries, and leave them as they are."""
+
 MODEL_ID = ("model_id", "model_name_or_path", "pretrained_model_name_or_path")
 
 
@@ -96,10 +99,12 @@ class Given:
 class Table:
     """What becomes of the arguments of a family's loads, by name.
 
-    `positional` names those that come without a keyword, after the model id. The values of `consumed`
+    `positional` names those that come without a keyword, after the model id, and `leading` those before it,
+    which stay as they are. The values of `consumed`
     ones are kept in `Load.values` for the family to write out elsewhere; they go from the load. Those of
     `folders`, a part of `dropped`, name a folder the export wrote to. `refused` says why a load with an
-    argument cannot be rewritten. `special` functions answer for an argument themselves.
+    argument cannot be rewritten. `special` functions answer for an argument themselves. Arguments without
+    a place in the table are refused, unless it `passes` them on.
     """
 
     kept: frozenset[str] = frozenset()
@@ -110,6 +115,10 @@ class Table:
     refused: Mapping[str, str] = field(default_factory=dict)
     special: Mapping[str, Callable[[Site, Load, Given], None]] = field(default_factory=dict)
     positional: tuple[str, ...] = ("config",)
+    leading: tuple[str, ...] = ()
+    identifier: str = "pretrained_model_name_or_path"
+    """The native keyword of the model id."""
+    passes: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -139,7 +148,11 @@ class Load:
     table: Table
     args: list[cst.Arg] = field(default_factory=list)
     values: dict[str, cst.BaseExpression] = field(default_factory=dict)
-    """The values of the arguments that are consumed, of `model_id` and of `dtype`."""
+    """The values of the arguments that are consumed or leading, of `model_id` and of `dtype`."""
+    told: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    """What each argument is given as, by its legacy name, dictionaries taken apart."""
+    id_arg: cst.Arg | None = None
+    """The argument that is the model id, as it is to be written."""
     spread: dict[cst.Name, Binding] = field(default_factory=dict)
     """Where dictionaries that were taken apart are read, and what bound them."""
     still_read: set[Binding] = field(default_factory=set)
@@ -161,6 +174,13 @@ class Load:
     """What has to be set on the object, because it cannot be given to each of its calls."""
     artefact: Artefact | None = None
     """What another place of the project exported, when this loads its compiled files."""
+    compiled_by: Load | None = None
+    """The load of this file that wrote the folder it loads."""
+
+    @property
+    def source(self) -> Load:
+        """The load whose arguments say what was compiled."""
+        return self.compiled_by or self
 
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
@@ -195,15 +215,21 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
         if arg.star == "*":
             load.refused = f"the arguments `*{edits.short(arg.value)}` cannot be seen from here"
         elif arg.star == "**":
-            _spread(site, load, arg.value)
+            if not take_apart(site, load, arg.value):
+                load.refused = f"what `**{edits.short(arg.value)}` holds cannot be seen from here"
         elif arg.keyword is not None:
             _argument(site, load, Given(arg.keyword.value, arg, arg.value))
-        elif index == 0:
-            load.given.add("pretrained_model_name_or_path")
-            load.values["model_id"] = arg.value
+        elif index < len(table.leading):
+            load.given.add(table.leading[index])
+            load.values[table.leading[index]] = constant(site, arg.value)
             load.args.append(arg)
-        elif index <= len(table.positional):
-            name = table.positional[index - 1]
+        elif index == len(table.leading):
+            load.given.add(table.identifier)
+            load.values["model_id"] = arg.value
+            load.id_arg = arg
+            load.args.append(arg)
+        elif index - len(table.leading) <= len(table.positional):
+            name = table.positional[index - len(table.leading) - 1]
             _argument(site, load, Given(name, edits.keyword(name, arg.value), arg.value))
         else:
             load.refused = f"it is called with {len(call.args)} positional arguments"
@@ -212,13 +238,19 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
 
 def _argument(site: Site, load: Load, given: Given) -> None:
     name, arg, table = given.name, given.arg, load.table
-    native = "pretrained_model_name_or_path" if name in MODEL_ID else table.renamed.get(name, name)
+    is_id = name in MODEL_ID or name == table.identifier
+    native = table.identifier if is_id else table.renamed.get(name, name)
     if native in load.given:
         load.refused = f"`{native}` is given twice"
     load.given.add(native)
-    if name in MODEL_ID:
+    load.told[name] = given.seen
+    if is_id:
         load.values["model_id"] = given.seen
-        load.args.append(arg.with_changes(keyword=cst.Name(native)))
+        load.id_arg = arg if name == native else arg.with_changes(keyword=cst.Name(native))
+        load.args.append(load.id_arg)
+    elif name in table.leading:
+        load.values[name] = constant(site, given.seen)
+        load.args.append(arg)
     elif name in table.special:
         table.special[name](site, load, given)
     elif native == "dtype":
@@ -235,6 +267,8 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.refused = table.refused[name]
     elif name in table.dropped:
         drop_argument(site, load, given)
+    elif table.passes:
+        load.args.append(arg)
     elif name in catalogue.arguments(load.use.name):
         load.refused = f"`{name}=` is an argument of another kind of model"
     else:
@@ -294,12 +328,11 @@ class _Entry:
     binding: Binding | None = None
 
 
-def _spread(site: Site, load: Load, value: cst.BaseExpression) -> None:
-    """Take a `**` apart when it is certain what is in it."""
+def take_apart(site: Site, load: Load, value: cst.BaseExpression) -> bool:
+    """Sort the entries of a dictionary as arguments; tells whether it is certain what is in it."""
     entries = _entries(site, load, value, None, None)
     if entries is None:
-        load.refused = f"what `**{edits.short(value)}` holds cannot be seen from here"
-        return
+        return False
     for name, entry in entries.items():
         given = entry.value
         if entry.through is not None and not load.table.goes(name):
@@ -314,6 +347,7 @@ def _spread(site: Site, load: Load, value: cst.BaseExpression) -> None:
                 if entry.binding is not None:
                     load.still_read.add(entry.binding)
         _argument(site, load, Given(name, edits.keyword(name, given), entry.value))
+    return True
 
 
 def _entries(
@@ -394,6 +428,35 @@ def _classconstant(site: Site, node: cst.Attribute) -> cst.BaseExpression | None
     return stores[0].value
 
 
+def written_out(site: Site, value: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """The entries of a dictionary that is written out and only read; None when they cannot be told."""
+    if isinstance(value, cst.Name):
+        binding = only_binding(site, value)
+        if binding is None or binding.value is None or isinstance(binding.value, cst.Name):
+            return None
+        if not all(_leaves_alone(site, each) for each in site.names.references(binding)):
+            return None
+        value = binding.value
+    found: dict[str, cst.BaseExpression] = {}
+    if isinstance(value, cst.Dict):
+        for element in value.elements:
+            inner = written_out(site, element.value) if isinstance(element, cst.StarredDictElement) else {}
+            if inner is None:
+                return None
+            found.update(inner)
+            if isinstance(element, cst.DictElement):
+                key = element.key.evaluated_value if isinstance(element.key, cst.SimpleString) else None
+                if not isinstance(key, str):
+                    return None
+                found[key] = element.value
+        return found
+    if isinstance(value, cst.Call) and site.name_of(value.func) == "builtins.dict":
+        if any(arg.keyword is None for arg in value.args):
+            return None
+        return {arg.keyword.value: arg.value for arg in value.args if arg.keyword is not None}
+    return None
+
+
 def means_the_same(site: Site, value: cst.BaseExpression, at: cst.CSTNode) -> bool:
     """Whether the names in an expression mean at another place what they mean where it stands."""
     todo: list[cst.CSTNode] = [value]
@@ -425,7 +488,9 @@ def _leaves_alone(site: Site, reader: cst.BaseExpression) -> bool:
         return not isinstance(site.parent(parent), (cst.AssignTarget, cst.AugAssign, cst.Del, cst.AnnAssign))
     if isinstance(parent, cst.Arg):
         call = site.parent(parent)
-        return bool(parent.star) or (isinstance(call, cst.Call) and site.name_of(call.func) in _PRINTERS)
+        called = site.name_of(call.func) if isinstance(call, cst.Call) else None
+        options = parent.keyword is not None and parent.keyword.value in OPTIONS
+        return bool(parent.star) or called in _PRINTERS or (options and catalogue.is_legacy(called or ""))
     return isinstance(
         parent,
         (
@@ -467,18 +532,28 @@ def unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str]
             assign = site.parent(binding.value) if binding.value is not None else None
             simple = only_binding(site, name) is binding
             elsewhere = at_top and site.project.imported_elsewhere(site.path, name.value)
-            if elsewhere:
+            if elsewhere or assign in removed or catalogue.is_legacy(binding.target):
                 continue
             if binding.kind is Kind.PARAMETER:
                 left.append(f"the parameter `{name.value}` was only read for an argument that went")
-            elif simple and isinstance(assign, cst.Assign) and edits.is_literal(binding.value or name):
+            elif simple and isinstance(assign, cst.Assign) and _is_constant(binding.value or name):
                 _remove(site, group, assign)
             elif binding.kind is Kind.IMPORT:
                 if binding.node not in site.released:
                     left.append(f"the import of `{name.value}` was only read for an argument that went")
-            else:
+            elif binding.kind is not Kind.FOR:
                 left.append(f"`{name.value}` was only read for an argument that went")
     return left
+
+
+def _is_constant(value: cst.BaseExpression) -> bool:
+    """Whether an expression is a literal, or a dictionary of literals."""
+    if isinstance(value, cst.Dict):
+        return all(
+            isinstance(each, cst.DictElement) and edits.is_literal(each.key) and edits.is_literal(each.value)
+            for each in value.elements
+        )
+    return edits.is_literal(value)
 
 
 def _remove(site: Site, group: Group, assign: cst.Assign | cst.AnnAssign) -> None:

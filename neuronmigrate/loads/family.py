@@ -11,11 +11,13 @@ from typing import TypeVar
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, effects
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
-from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
+from neuronmigrate.loads import pipelines
+from neuronmigrate.loads.arguments import Load, Table, constant, means_the_same, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
+from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
 from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
@@ -47,8 +49,10 @@ class Family:
     """What an object is an instance of now."""
     suits_both = True
     """Whether a rewritten call runs as well on an object that stays a legacy one."""
+    suits_pipelines = True
+    """Whether Transformers' pipelines take an object."""
     lost_calls = "move inputs of its calls"
-    """What is left to do at calls that cannot be followed."""
+    """What is left to do at calls that cannot be followed; empty when nothing is."""
 
     def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
         """Register handlers for `classes`, legacy names and the native ones that take their place."""
@@ -132,11 +136,11 @@ class Family:
             self._decide_loads(site)
         elif is_annotation(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base)
+            group.rename(use, self.base, alias=False)
             group.fixed(use.chain, use.name, f"as a type it is any {self.base.rpartition('.')[2]}")
         elif is_isinstance(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base)
+            group.rename(use, self.base, alias=False)
             base = self.base.rpartition(".")[2]
             if self.classes[use.claim] == self.base:
                 group.fixed(use.chain, use.name, f"it is an instance of {base} now")
@@ -160,17 +164,20 @@ class Family:
         """Whether a use makes an object, in a way that can be seen."""
         return use.method in self.makers and use.call is not None and not use.ambiguous and not use.stored
 
+    def loads(self, site: Site) -> list[Use]:
+        """The uses in a file that make an object."""
+        return [use for use in site.uses if use.claim in self.classes and self.is_load(use)]
+
     def _decide_loads(self, site: Site) -> None:
         """Decide on all loads of the file at once: those whose objects meet at a call go together."""
         loads = []
         stay: set[cst.CSTNode] = set()
+        own = self.loads(site)
         for use in site.uses:
-            if use.claim in self.classes and self.is_load(use):
-                if use in site.settled:
-                    continue
-                assert use.call is not None
-                site.settled.add(use)
-                loads.append(self.read(site, use, use.call))
+            if use in own and use.call is not None:
+                if use not in site.settled:
+                    site.settled.add(use)
+                    loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
         saved = Saved(site, loads)
@@ -179,6 +186,7 @@ class Family:
             if load.refused:
                 stay.add(load.call)
                 site.mark(load.call, load.use.name, load.refused, self.by_hand(load))
+                pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay)
 
@@ -316,14 +324,19 @@ class Family:
             elif use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
                 self.on_attribute(site, group, load, parent, todo)
             elif use.kind is UseKind.ARGUMENT:
-                self.on_argument(site, group, use.node, todo)
+                call = site.parent(parent) if parent is not None else None
+                piped = isinstance(call, cst.Call) and site.name_of(call.func) in pipelines.LEGACY
+                if piped and self.suits_pipelines and isinstance(call, cst.Call):
+                    pipelines.hand_to_legacy(site, group, load, call)
+                else:
+                    self.on_argument(site, group, use.node, todo)
             elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
                 continue  # what is returned is followed, or told as lost
             elif use.kind is UseKind.HANDED_ON:
                 continue  # the other module finds it again, and answers for its calls
-            else:
+            elif self.lost_calls:
                 todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
-        for node, why in found.lost:
+        for node, why in found.lost if self.lost_calls else ():
             line = site.positions.span(node).line
             todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
@@ -341,6 +354,13 @@ class Family:
         parent = site.parent(node)
         if name == "save_pretrained":
             todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
+        elif (
+            node not in told
+            and group is not None
+            and load is not None
+            and self._rewrites(site, group, load, node, todo)
+        ):
+            pass
         elif name == "device" and not _is_input_device(site, node):
             todo.append(f"line {line}: `{edits.short(node)}` was the CPU and is the Neuron device now")
         elif name in ("forward", "__call__"):
@@ -362,6 +382,43 @@ class Family:
             )
         told.add(node)
 
+    def setting(self, site: Site, load: Load, name: str) -> cst.BaseExpression | None:
+        """What a compiled model told of itself under a name, where its load says it."""
+        plain = name.removeprefix("static_")
+        value = load.told.get(plain) or load.values.get(plain)
+        return constant(site, value) if value is not None else None
+
+    def _rewrites(self, site: Site, group: Group, load: Load, node: cst.Attribute, todo: list[str]) -> bool:
+        """Rewrite a use of an attribute that is gone, where what it did can be written."""
+        name = node.attr.value
+        call = site.parent(node)
+        if name in self.gone or name == "config":
+            whole, asked = asked_setting(site, node)
+            value = self.setting(site, load, asked) if asked else None
+            if value is not None and (
+                edits.is_literal(value) or (edits.is_pure(value) and means_the_same(site, value, node))
+            ):
+                load.keep(value)
+                write_setting(site, group, whole, value)
+                return True
+        alone = site.alone(call) if isinstance(call, cst.Call) else None
+        if name == "to" and isinstance(call, cst.Call) and alone is not None:
+            # It moved nothing, and gave nothing back.
+            if not all(effects.is_harmless(arg.value, site.name_of) for arg in call.args):
+                return False
+            for arg in call.args:
+                effects.forget(site, arg.value)
+            group.replace_statement(alone)
+            return True
+        if name == "push_to_hub" and name in self.gone and isinstance(call, cst.Call):
+            pushed = _pushed(call)
+            if pushed is not None:
+                line = site.positions.span(node).line
+                todo.append(f"line {line}: it uploads the weights, where the repository held compiled files")
+                group.replace(call, pushed)
+            return pushed is not None
+        return False
+
     def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
         """Answer for an object that is passed to a function."""
         arg = site.parent(node)
@@ -371,8 +428,8 @@ class Family:
             todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
-        if name in ("transformers.pipeline", "transformers.pipelines.pipeline"):
-            hand_to_pipeline(site, group, call, todo)
+        if name in pipelines.NATIVE:
+            pipelines.hand_to_native(site, group, call, todo)
         elif name in (
             "builtins.print",
             "builtins.type",
@@ -387,6 +444,22 @@ class Family:
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
             todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
+
+
+_PUSHED = {"private": "private", "revision": "revision", "token": "token", "use_auth_token": "token"}
+
+
+def _pushed(call: cst.Call) -> cst.Call | None:
+    """A legacy `push_to_hub(save_directory, repository_id, ...)` as the native one; None if it hides some."""
+    given = edits.arguments(call, ("save_directory", "repository_id"))
+    repository = given.value("repository_id")
+    options = {
+        name: arg for name, arg in given.by_name.items() if name not in ("save_directory", "repository_id")
+    }
+    if repository is None or given.extra or not options.keys() <= _PUSHED.keys():
+        return None
+    kept = [arg.with_changes(keyword=cst.Name(_PUSHED[name])) for name, arg in options.items()]
+    return edits.with_arguments(call, [cst.Arg(repository), *kept])
 
 
 def set_late(site: Site, group: Group, load: Load, template: str, **holes: cst.BaseExpression) -> bool:
@@ -459,29 +532,6 @@ def _is_input_device(site: Site, node: cst.Attribute) -> bool:
         if isinstance(around, cst.BaseSmallStatement):
             return False
     return False
-
-
-def hand_to_pipeline(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
-    """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
-    moved = site.notes.setdefault("moved", set())
-    if call in moved:
-        return
-    moved.add(call)
-    places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
-    hidden = any(each.star for each in call.args)
-    if hidden or len(places) > 1 or (places and not _is_host(site, places[0].value)):
-        line = site.positions.span(call).line
-        todo.append(f'line {line}: the pipeline moves the model, unless it is told `device="neuron"`')
-        return
-    kept = [each for each in call.args if each not in places]
-    group.replace(call, edits.with_arguments(call, [*kept, edits.keyword("device", edits.string("neuron"))]))
-
-
-def _is_host(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether a device is written out: nothing but the Neuron device can be meant now."""
-    if isinstance(value, cst.Call) and site.name_of(value.func) == "torch.device" and len(value.args) == 1:
-        value = value.args[0].value
-    return edits.is_literal(value)
 
 
 def is_annotation(site: Site, node: cst.CSTNode) -> bool:

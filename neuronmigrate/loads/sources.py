@@ -4,14 +4,42 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 
 import libcst as cst
 import libcst.matchers as m
 
 from neuronmigrate import artefacts, edits
 from neuronmigrate.artefacts import Artefact
-from neuronmigrate.loads.arguments import Load, constant, means_the_same, only_binding, text_of
+from neuronmigrate.loads.arguments import (
+    CAST,
+    Given,
+    Load,
+    Table,
+    constant,
+    means_the_same,
+    only_binding,
+    sorted_arguments,
+    take_apart,
+    text_of,
+)
+from neuronmigrate.names import Binding
 from neuronmigrate.site import Site
+
+
+def _compiler_kwargs(site: Site, load: Load, given: Given) -> None:
+    if not take_apart(site, load, given.seen):
+        load.refuse("what the compiler was told cannot be seen from here")
+
+
+_MAIN_EXPORTS = ("optimum.exporters.neuron.main_export", "optimum.exporters.neuron.__main__.main_export")
+_MAIN_EXPORT = Table(
+    consumed=CAST,
+    special={"compiler_kwargs": _compiler_kwargs},
+    positional=("output", "compiler_kwargs"),
+    identifier="model_name_or_path",
+    passes=True,
+)
 
 
 class Saved:
@@ -19,6 +47,7 @@ class Saved:
 
     def __init__(self, site: Site, loads: list[Load]) -> None:
         self.site = site
+        self.loads = loads
         self.written: list[tuple[cst.BaseExpression, Load]] = []
         exported = {load.call: load for load in loads if is_export(load)}
         for call in site.nodes(cst.Call):
@@ -31,6 +60,11 @@ class Saved:
                 made = origins.producers[0].node
             if isinstance(made, cst.Call) and made in exported:
                 self.written.append((call.args[0].value, exported[made]))
+        for use in site.uses:
+            if use.name in _MAIN_EXPORTS and use.call is not None:
+                load = sorted_arguments(site, use, use.call, "", _MAIN_EXPORT)
+                if not load.refused and "output" in load.told:
+                    self.written.append((load.told["output"], load))
 
     def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
         """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
@@ -80,14 +114,21 @@ class Saved:
         one, other = self._bare(one), self._bare(other)
         if isinstance(one, cst.SimpleString) and isinstance(other, cst.SimpleString):
             return artefacts.same(text_of(one), text_of(other))
-        if isinstance(one, cst.Name) and isinstance(other, cst.Name):
-            return self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ()
+        named = isinstance(one, cst.Name) and isinstance(other, cst.Name)
+        if named and self._bindings(one) == self._bindings(other) != ():
+            return True
+        texts = {path_text(self.site, one), path_text(self.site, other)}
+        if len(texts) == 1 and texts != {""}:
+            return True
         return (
             isinstance(one, cst.Attribute)
             and edits.is_pure(one)
             and edits.code_of(one) == edits.code_of(other)
             and means_the_same(self.site, one, other)
         )
+
+    def _bindings(self, name: cst.BaseExpression) -> Sequence[Binding]:
+        return self.site.names.bindings_at(name) if isinstance(name, cst.Name) else ()
 
     def _bare(self, folder: cst.BaseExpression) -> cst.BaseExpression:
         """A path as it is before it is made a string or a Path."""
@@ -217,7 +258,10 @@ def _put_original(load: Load, model: cst.BaseExpression, original: cst.BaseExpre
     if load.given & {"config", "revision", "subfolder"}:
         load.refuse(f"`{folder}` held what {by}, but what else is loaded with it may not fit the original")
         return
-    load.args = [arg.with_changes(value=original) if _is_model_id(arg) else arg for arg in load.args]
+    if load.id_arg is not None:
+        written = load.id_arg.with_changes(value=original)
+        load.args = [written if arg is load.id_arg else arg for arg in load.args]
+        load.id_arg = written
     load.drop(model)
     load.todo.append(f"`{folder}` held what {by}: the original is loaded instead")
 
@@ -244,7 +288,3 @@ def is_written_out(site: Site, value: cst.CSTNode) -> bool:
             for each in producers
         )
     return isinstance(value, (cst.BaseString, cst.BinaryOperation))
-
-
-def _is_model_id(arg: cst.Arg) -> bool:
-    return arg.keyword is None or arg.keyword.value == "pretrained_model_name_or_path"
