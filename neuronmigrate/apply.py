@@ -297,8 +297,8 @@ class _Applier(cst.CSTTransformer):
             blank = []
             while leading and leading[0].comment is None:
                 blank.append(leading.pop(0))
-            if isinstance(before[0], cst.FunctionDef) and isinstance(block, cst.Module):
-                # A helper function stands apart from what is around it.
+            if isinstance(before[0], (cst.FunctionDef, cst.ClassDef)) and isinstance(block, cst.Module):
+                # A helper stands apart from what is around it.
                 blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
                 leading = [*blank, *leading]
                 before[1:] = [_with_leading(helper, blank, front=True) for helper in before[1:]]

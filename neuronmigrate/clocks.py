@@ -36,7 +36,7 @@ _MAY_WAIT = ("torch_xla.core.xla_model.mark_step", "torch_xla.sync")
 def synchronize_clocks(
     site: Site,
     group: Group,
-    step: cst.Call,
+    step: cst.CSTNode,
     is_gone: Callable[[cst.CSTNode], bool] = lambda node: False,
 ) -> str:
     """Put a synchronize before each clock read of the function around a legacy step; say where.

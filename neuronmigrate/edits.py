@@ -73,7 +73,7 @@ Edit = Replace | ReplaceStatement | Insert | Unindent
 class Arguments:
     """The arguments of a call, looked up by the parameters of the legacy callable.
 
-    `spread` is true when a `*` or `**` hides some of them.
+    `spread` is true when a `*` or `**` hides some of them; `extra` holds those that are no parameters.
     """
 
     by_name: dict[str, cst.Arg] = field(default_factory=dict)
@@ -95,6 +95,8 @@ def arguments(call: cst.Call, parameters: Sequence[str]) -> Arguments:
             bound.extra.append(arg)
         elif arg.keyword is not None:
             bound.by_name[arg.keyword.value] = arg
+            if arg.keyword.value not in parameters:
+                bound.extra.append(arg)
         elif index < len(parameters) and not bound.spread:
             bound.by_name[parameters[index]] = arg
         else:

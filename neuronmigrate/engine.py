@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import apply, catalogue, directives, edits, proof, registry, versions
 from neuronmigrate.apply import Comment
@@ -402,16 +403,16 @@ class _File:
         return after
 
     def _helpers(self, chosen: Sequence[Group], edited: Sequence[Edit]) -> list[Edit]:
-        """The helper functions that these groups call, above the first statement that may need them."""
+        """The helpers that these groups call, above the first statement that may need them."""
         plan: list[Edit] = []
         keys = dict.fromkeys(key for group in chosen for key in group.helpers)
         if not keys:
             return plan
         # The call may stand in code that another group takes away.
         names = self._names(self._apply(edited, {}, {}))
-        for key in keys:
-            if not names.loads(self.site.helpers[key].name.value):
-                continue
+        called = {key for key in keys if names.loads(self.site.helpers[key].name.value)}
+        called |= {key for key in keys if any(self._calls(other, key) for other in called)}
+        for key in filter(called.__contains__, keys):
             callers = {
                 self._top(node)
                 for group in chosen
@@ -424,6 +425,11 @@ class _File:
                     plan.append(edits.Insert(statement, self.site.helpers[key].code))
                     break
         return plan
+
+    def _calls(self, helper: str, other: str) -> bool:
+        """Whether one helper calls another."""
+        name = m.Name(self.site.helpers[other].name.value)
+        return helper != other and any(m.findall(line, name) for line in self.site.helpers[helper].code)
 
     def _top(self, node: cst.CSTNode) -> cst.CSTNode:
         """The statement of the module that holds a node."""
