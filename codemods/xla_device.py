@@ -56,7 +56,7 @@ def decide(site: Site, use: Use) -> None:
         todo = 'pass a function that returns `torch.device("neuron")`'
         site.mark(use.chain, use.name, "the function is passed on, not called", todo)
         return
-    bound = edits.arguments(call, ("n", "devkind"))
+    bound = edits.arguments(call, ("n", "devkind", "index"))
     given = {name: arg.value for name, arg in bound.by_name.items() if edits.code_of(arg.value) != "None"}
     index = given.pop("index", None) or given.pop("n", None)
     if bound.spread or bound.extra or given:

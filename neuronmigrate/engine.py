@@ -368,18 +368,19 @@ class _File:
         gone: set[cst.CSTNode] = {edit.old for edit in idle if isinstance(edit, edits.ReplaceStatement)}
         answers += self._alias_answers(gone)
         comments, uncomment = self._comments(answers, plan)
-        if not (plan or comments or uncomment or self.site.released):
+        released = self.site.released.union(*(group.releases for group in chosen))
+        if not (plan or comments or uncomment or released):
             return _Built(self.raw, answers)
         tree = self._apply(plan, comments, uncomment)
         names = self._names(tree)
         touched = tuple(apply.touched(plan))
-        used = {use.binding.node for use in self.site.uses} | self.site.released
+        used = {use.binding.node for use in self.site.uses} | released
         settler = Settler(
             tree,
             names,
             self.site.refs,
             self.site.fresh_names,
-            is_legacy=lambda binding: binding.node in self.site.released or self._is_legacy_import(binding),
+            is_legacy=lambda binding: binding.node in released or self._is_legacy_import(binding),
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()

@@ -11,6 +11,8 @@ from weakref import WeakKeyDictionary
 
 import libcst as cst
 
+from neuronmigrate import edits
+from neuronmigrate.flow import UseKind
 from neuronmigrate.names import Kind, Names, ScopeKind
 from neuronmigrate.site import Site
 
@@ -22,6 +24,63 @@ _MAY_START = frozenset(
 _ENDS = "torch.distributed.destroy_process_group"
 _TEST = "torch.distributed.is_initialized"
 _Block = cst.IndentedBlock | cst.SimpleStatementSuite | cst.Module
+
+
+XLA_BACKENDS = frozenset({"xla", "xla://", "pjrt://"})
+REGISTERS = {
+    "torch_xla.distributed.xla_backend": 'it registers the process group "xla"',
+    "torch_xla.experimental.pjrt_backend": "it registers the rendezvous pjrt://",
+    "torch_xla.experimental.xla_backend": 'it registers the process group "xla"',
+}
+"""Modules that are imported for what they register, so that they look unused."""
+GROUPS = {
+    "torch.distributed.init_process_group": (
+        "backend",
+        "init_method",
+        "timeout",
+        "world_size",
+        "rank",
+        "store",
+        "group_name",
+    ),
+    "torch.distributed.new_group": ("ranks", "timeout", "backend"),
+}
+"""What starts or makes a process group, and its parameters."""
+
+
+def xla_starts(site: Site) -> dict[cst.Call, list[cst.SimpleString]]:
+    """The calls that start or make a process group of torch_xla, and where its name is written."""
+    found = {}
+    for call in site.names.calls:
+        name = site.name_of(call.func)
+        if name in GROUPS:
+            backend = edits.arguments(call, GROUPS[name]).value("backend")
+            texts = [] if backend is None else _xla_texts(site, backend)
+            if texts:
+                found[call] = texts
+    return found
+
+
+def _xla_texts(site: Site, backend: cst.BaseExpression) -> list[cst.SimpleString]:
+    """The strings `"xla"` that may be the value of an expression, and nothing but a backend."""
+    if isinstance(backend, cst.IfExp):
+        return [*_xla_texts(site, backend.body), *_xla_texts(site, backend.orelse)]
+    if isinstance(backend, cst.SimpleString):
+        return [backend] if backend.evaluated_value == "xla" else []
+    made = [each.node for each in site.flow.origin_of(backend).producers]
+    texts = [each for each in made if isinstance(each, cst.SimpleString) and each.evaluated_value == "xla"]
+    return [each for each in texts if _only_names_groups(site, each)]
+
+
+def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
+    uses = site.flow.uses_of(text)
+    for use in uses.uses:
+        arg = site.parent(use.node)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        if use.kind is UseKind.BOUND or (isinstance(call, cst.Call) and site.name_of(call.func) in GROUPS):
+            continue
+        return False
+    return not uses.lost
 
 
 class Group(enum.Enum):

@@ -129,6 +129,8 @@ class Group:
     answers: list[Answer] = field(default_factory=list)
     helpers: dict[str, None] = field(default_factory=dict)
     """Keys of the helpers it calls."""
+    releases: list[cst.CSTNode] = field(default_factory=list)
+    """Import aliases without a use that go with it."""
     refused: str = ""
 
     def fixed(self, node: cst.CSTNode, found: str, why: str, *, numerics: Numerics = Numerics.SAME) -> None:
