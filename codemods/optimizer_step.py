@@ -19,6 +19,7 @@ from neuronmigrate.clocks import synchronize_clocks
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.plan import Numerics
+from neuronmigrate.processes import runs_alone
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -47,27 +48,6 @@ ZERO = (
     "torch.distributed.optim.ZeroRedundancyOptimizer",
     "torch_xla.distributed.zero_redundancy_optimizer.",
 )
-STARTS = frozenset(
-    {
-        "accelerate.notebook_launcher",
-        "torch.distributed.init_process_group",
-        "torch.multiprocessing.spawn",
-        "torch_xla.distributed.xla_multiprocessing.spawn",
-        "torch_xla.launch",
-    }
-)
-"""Calls that tell of several processes."""
-ASKS = (
-    "torch.distributed.",
-    "torch_xla.core.xla_model.get_local_ordinal",
-    "torch_xla.core.xla_model.get_ordinal",
-    "torch_xla.core.xla_model.is_master_ordinal",
-    "torch_xla.core.xla_model.rendezvous",
-    "torch_xla.core.xla_model.xrt_world_size",
-    "torch_xla.distributed.",
-    "torch_xla.runtime.",
-)
-
 HELPER = '''\
 def {name}(optimizer):
     """Average the gradients over all processes; without a process group there is nothing to do."""
@@ -238,7 +218,7 @@ def _who_averages(site: Site) -> tuple[str, str]:
         ):
             return "Accelerate averages the gradients in `accelerator.backward()`", ""
         return "", "with `accelerator.backward(loss)` Accelerate averages, and this helper is not needed"
-    if _is_alone(site):
+    if runs_alone(site):
         return "one process has nothing to average", ""
     return "", ""
 
@@ -259,32 +239,3 @@ def _is_accelerators(site: Site, call: cst.Call) -> bool:
 
 def _is_conditional(site: Site, call: cst.Call) -> bool:
     return any(isinstance(each, (cst.If, cst.IfExp)) for each in site.ancestors(call))
-
-
-def _is_alone(site: Site) -> bool:
-    """Whether this file is a whole program that nothing tells to be run by several processes."""
-    for call in site.names.calls:
-        name = site.name_of(call.func)
-        if name is not None and (name in STARTS or name.startswith(ASKS)):
-            return False
-    if any(use.claim.startswith(ASKS) or use.name.startswith(ASKS) for use in site.uses):
-        return False
-    texts = {edits.code_of(each).strip("\"'") for each in site.nodes(cst.SimpleString)}
-    if texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}:
-        return False
-    others = [facts for _, facts in site.project.modules if facts.module != site.names.module_name]
-    return not others and _is_script(site)
-
-
-def _is_script(site: Site) -> bool:
-    """Whether a file does something when it is run, not only when it is imported."""
-    for statement in site.module.body:
-        if isinstance(statement, cst.If) and "__name__" in edits.code_of(statement.test):
-            return True
-        if isinstance(statement, (cst.For, cst.While, cst.With)):
-            return True
-        if isinstance(statement, cst.SimpleStatementLine) and any(
-            isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) for small in statement.body
-        ):
-            return True
-    return False
