@@ -17,6 +17,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
+from neuronmigrate.helpers import to_cpu_helper
 from neuronmigrate.plan import Numerics
 from neuronmigrate.processes import is_about_ranks, runs_alone
 from neuronmigrate.site import Group, Site, Use
@@ -53,17 +54,6 @@ OLD_FOLDERS = (
     "folder, while torch_xla is still installed"
 )
 
-TO_CPU = '''\
-def {name}(data):
-    """Copy the tensors in nested containers to the CPU; tuples come as lists."""
-    if isinstance(data, torch.Tensor):
-        return data.detach().cpu()
-    if isinstance(data, dict):
-        return {{key: {name}(value) for key, value in data.items()}}
-    if isinstance(data, (list, tuple)):
-        return [{name}(value) for value in data]
-    return data
-'''
 SAVE_ONCE = '''\
 def {name}(data, path, rank="LOCAL_RANK"):
     """Write on the first process of each host, or with `RANK` of the job; the others wait."""
@@ -99,7 +89,7 @@ def decide(site: Site, use: Use) -> None:
         site.mark(call, use.name, "which process writes is decided at run time", todo)
         return
     group = site.group(use)
-    to_cpu = group.helper("to_cpu", TO_CPU)
+    to_cpu = to_cpu_helper(group)
     data_arg, path_arg = (bound.by_name[name] for name in PARAMETERS[use.claim][:2])
     if not master or runs_alone(site) or _is_guarded(site, call):
         func = group.ref("torch.save")
@@ -202,7 +192,7 @@ def decide_copy(site: Site, use: Use) -> None:
         site.mark(use.whole, use.name, "more than a call with what is to be copied", todo)
         return
     group = site.group(use)
-    to_cpu = group.helper("to_cpu", TO_CPU)
+    to_cpu = to_cpu_helper(group)
     group.replace(call, edits.with_arguments(call.with_changes(func=to_cpu), [call.args[0]]))
     for arg in call.args[1:]:
         forget(site, arg)

@@ -7,7 +7,7 @@ profiler or a timer, becomes `torch.neuron.synchronize()`. Operations are still 
 cuts steps and reads a clock gets a synchronize before each reading.
 
 Marked are a step that is passed on as a function, one whose result is used, one that decides at run time
-whether it waits, and one in a function that adds step closures, because that is where they run.
+whether it waits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ STEPS = (
     "torch_xla.sync",
 )
 WAIT = "torch_xla.core.xla_model.wait_device_ops"
-CLOSURE = "torch_xla.core.xla_model.add_step_closure"
 PROFILERS = frozenset(
     {
         "torch.autograd.profiler.profile",
@@ -107,15 +106,6 @@ def _is_dropped(site: Site, use: Use, statement: cst.Expr) -> bool:
             use.name,
             "whether it waits for the device is decided at run time",
             "write `torch.neuron.synchronize()` where it has to wait and drop it elsewhere",
-        )
-        return False
-    function = site.names.function_of(call)
-    if any(each.name == CLOSURE and site.names.function_of(each.node) is function for each in site.uses):
-        site.mark(
-            call,
-            use.name,
-            "the functions given to `add_step_closure` run here",
-            "call them where they are added, or here if they have to see later changes, then drop the step",
         )
         return False
     if wait is not None and edits.code_of(wait) == "True":
