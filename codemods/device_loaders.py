@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import edits
 from neuronmigrate.clocks import synchronize_clocks
@@ -356,6 +357,9 @@ def _moves_itself(loop: cst.For, target: cst.BaseAssignTargetExpression) -> bool
             if not targets or len(targets) != len(values):
                 return not wanted
             for name, moved in zip(targets, values, strict=True):
+                if _is_moved_mapping(name, moved):
+                    wanted.discard(name.value)
+                    continue
                 func = moved.func if isinstance(moved, cst.Call) else None
                 if not (
                     isinstance(func, cst.Attribute)
@@ -366,6 +370,19 @@ def _moves_itself(loop: cst.For, target: cst.BaseAssignTargetExpression) -> bool
                     return not wanted
                 wanted.discard(name.value)
     return not wanted
+
+
+def _is_moved_mapping(name: cst.Name, value: cst.BaseExpression) -> bool:
+    """Whether a value is `{key: value.to(device) for key, value in batch.items()}`."""
+    return isinstance(value, cst.DictComp) and m.matches(
+        value,
+        m.DictComp(
+            value=m.Call(func=m.Attribute(attr=m.Name("to"))),
+            for_in=m.CompFor(
+                iter=m.Call(func=m.Attribute(value=m.Name(name.value), attr=m.Name("items"))), ifs=[]
+            ),
+        ),
+    )
 
 
 def _settle(site: Site, region: cst.BaseExpression) -> None:

@@ -420,11 +420,19 @@ class _File:
                 if key in group.helpers
                 for node in apply.touched(group.edits)
             }
-            for statement in self.module.body:
-                if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-                    assert isinstance(statement, Statement)
-                    plan.append(edits.Insert(statement, self.site.helpers[key].code))
-                    break
+            body = self.module.body
+            first = next(
+                index
+                for index, statement in enumerate(body)
+                if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef))
+            )
+            # Below the imports, which is where people look for functions.
+            below = max(
+                (index + 1 for index, each in enumerate(body[:first]) if _is_import(each)), default=first
+            )
+            statement = body[below]
+            assert isinstance(statement, Statement)
+            plan.append(edits.Insert(statement, self.site.helpers[key].code))
         return plan
 
     def _calls(self, helper: str, other: str) -> bool:
@@ -770,3 +778,9 @@ def _explained(raw: bytes, message: str, line: int, column: int) -> _Unreadable:
     except (ValueError, RecursionError) as error:
         return _Unreadable(str(error), line, column + 1)
     return _Unreadable(message, line, column + 1)
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(
+        statement.body[0], (cst.Import, cst.ImportFrom)
+    )

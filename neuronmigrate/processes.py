@@ -72,7 +72,10 @@ GROUPS = {
 
 
 def xla_starts(site: Site) -> dict[cst.Call, list[cst.SimpleString]]:
-    """The calls that start or make a process group of torch_xla, and where its name is written."""
+    """The calls that start or make a process group of torch_xla, and the strings that name it alone.
+
+    A string that names the device as well is left to whoever rewrites devices.
+    """
     found = {}
     for call in site.names.calls:
         name = site.name_of(call.func)
@@ -80,19 +83,18 @@ def xla_starts(site: Site) -> dict[cst.Call, list[cst.SimpleString]]:
             backend = edits.arguments(call, GROUPS[name]).value("backend")
             texts = [] if backend is None else _xla_texts(site, backend)
             if texts:
-                found[call] = texts
+                found[call] = [each for each in texts if _only_names_groups(site, each)]
     return found
 
 
 def _xla_texts(site: Site, backend: cst.BaseExpression) -> list[cst.SimpleString]:
-    """The strings `"xla"` that may be the value of an expression, and nothing but a backend."""
+    """The strings `"xla"` that may be the value of an expression."""
     if isinstance(backend, cst.IfExp):
         return [*_xla_texts(site, backend.body), *_xla_texts(site, backend.orelse)]
     if isinstance(backend, cst.SimpleString):
         return [backend] if backend.evaluated_value == "xla" else []
     made = [each.node for each in site.flow.origin_of(backend).producers]
-    texts = [each for each in made if isinstance(each, cst.SimpleString) and each.evaluated_value == "xla"]
-    return [each for each in texts if _only_names_groups(site, each)]
+    return [each for each in made if isinstance(each, cst.SimpleString) and each.evaluated_value == "xla"]
 
 
 def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
