@@ -10,25 +10,12 @@ that cannot be seen, and calls that cannot be followed are marked.
 
 from __future__ import annotations
 
-from neuronmigrate import edits
+from dataclasses import replace
+
 from neuronmigrate.codemod import Codemod
-from neuronmigrate.loads.arguments import (
-    CAST,
-    COMPILER,
-    EXPORT,
-    FOLDERS,
-    HUB,
-    PLACES,
-    RENAMED,
-    SHAPES,
-    Given,
-    Load,
-    Table,
-    constant,
-    instance_type,
-)
 from neuronmigrate.loads.family import Family
-from neuronmigrate.site import Site
+from neuronmigrate.loads.traced import TABLE, paths
+from neuronmigrate.site import Use
 
 codemod = Codemod(__name__)
 
@@ -42,39 +29,40 @@ TASKS = {
     "SequenceClassification": "AutoModelForSequenceClassification",
     "TokenClassification": "AutoModelForTokenClassification",
 }
-CLASSES = {
-    f"{module}.NeuronModelFor{task}": f"transformers.{native}"
-    for module in ("optimum.neuron", "optimum.neuron.modeling")
-    for task, native in TASKS.items()
-}
-
-
-def _tensor_parallel_size(site: Site, load: Load, given: Given) -> None:
-    load.drop(given.seen)
-    if edits.code_of(constant(site, given.seen)) != "1":
-        load.refuse(
-            "encoders have no tensor-parallel plan natively, so `tensor_parallel_size` has no counterpart"
-        )
-
-
-def _output_attentions(site: Site, load: Load, given: Given) -> None:
-    load.args.append(given.arg)
-    load.todo.append('attention weights need `attn_implementation="eager"` natively')
-
-
-_OTHERS = "is for models of text and images, whose outputs this class named otherwise"
-TABLE = Table(
-    kept=HUB | {"output_hidden_states"},
-    renamed=RENAMED,
-    consumed=EXPORT | CAST,
-    dropped=COMPILER | SHAPES | PLACES,
-    folders=FOLDERS,
-    refused={name: f"`{name}` {_OTHERS}" for name in ("image_batch_size", "text_batch_size")},
-    special={
-        "instance_type": instance_type,
-        "output_attentions": _output_attentions,
-        "tensor_parallel_size": _tensor_parallel_size,
-    },
+# Classes of one architecture, `NeuronBert...` (0.2.0 to 0.4.5).
+BERT: tuple[str, ...] = ("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering")
+BERT += ("ForSequenceClassification", "ForTokenClassification")
+# What all of them are instances of (0.0.5 to 0.4.5); none is loaded with these.
+BASES = frozenset(
+    {
+        "optimum.neuron.NeuronBaseModel",
+        "optimum.neuron.NeuronTracedModel",
+        "optimum.neuron.modeling_base.NeuronBaseModel",
+        "optimum.neuron.modeling_traced.NeuronTracedModel",
+    }
 )
+CLASSES = {
+    **{
+        f"{module}.NeuronModelFor{task}": f"transformers.{native}"
+        for module in ("optimum.neuron", "optimum.neuron.modeling")
+        for task, native in TASKS.items()
+    },
+    **{name: f"transformers.Bert{head}" for head in BERT for name in paths("bert", f"NeuronBert{head}")},
+    **dict.fromkeys(BASES, "transformers.PreTrainedModel"),
+}
+_OTHERS = "is for models of text and images, whose outputs this class named otherwise"
 
-family = Family(codemod, CLASSES, TABLE)
+
+class TracedModels(Family):
+    """Encoders of text, and the classes that all traced models are made from."""
+
+    def is_load(self, use: Use) -> bool:
+        """Whether a use makes an object, in a way that can be seen."""
+        return use.claim not in BASES and super().is_load(use)
+
+
+family = TracedModels(
+    codemod,
+    CLASSES,
+    replace(TABLE, refused={name: f"`{name}` {_OTHERS}" for name in ("image_batch_size", "text_batch_size")}),
+)

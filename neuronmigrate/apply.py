@@ -297,13 +297,15 @@ class _Applier(cst.CSTTransformer):
             blank = []
             while leading and leading[0].comment is None:
                 blank.append(leading.pop(0))
-            if isinstance(before[0], (cst.FunctionDef, cst.ClassDef)) and isinstance(block, cst.Module):
-                # A helper stands apart from what is around it.
-                blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
+            if _is_helper(before[0], block):
+                blank = _APART
                 leading = [*blank, *leading]
                 before[1:] = [_with_leading(helper, blank, front=True) for helper in before[1:]]
             before[0] = _with_leading(before[0], blank, front=True)
             core[0] = core[0].with_changes(leading_lines=leading)
+        elif before and _is_helper(before[0], block):
+            before[0] = _with_leading(before[0], _APART, front=True)
+            self.carried[block] = [*_APART, *self.carried.get(block, [])]
         whole = _with_leading_first([*before, *core, *after], carried)
         if not whole:
             return cst.RemovalSentinel.REMOVE
@@ -410,6 +412,14 @@ def _holder(tree: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
         if found is not None:
             return found if isinstance(found, Statement) else tree
     return None
+
+
+# A helper function stands apart from what is around it.
+_APART = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
+
+
+def _is_helper(inserted: Statement, block: cst.CSTNode) -> bool:
+    return isinstance(inserted, cst.FunctionDef) and isinstance(block, cst.Module)
 
 
 def _with_leading(statement: Statement, lines: Sequence[cst.EmptyLine], *, front: bool) -> Statement:

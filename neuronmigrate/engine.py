@@ -413,6 +413,7 @@ class _File:
         names = self._names(self._apply(edited, {}, {}))
         called = {key for key in keys if names.loads(self.site.helpers[key].name.value)}
         called |= {key for key in keys if any(self._calls(other, key) for other in called)}
+        gone = {each.old for each in edited if isinstance(each, edits.ReplaceStatement) and not each.new}
         for key in filter(called.__contains__, keys):
             callers = {
                 self._top(node)
@@ -427,10 +428,9 @@ class _File:
                 if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef))
             )
             # Below the imports, which is where people look for functions.
-            below = max(
-                (index + 1 for index, each in enumerate(body[:first]) if _is_import(each)), default=first
-            )
-            statement = body[below]
+            imports = [index for index, each in enumerate(body[:first]) if _is_import(each)]
+            below = imports[-1] + 1 if imports else first
+            statement = next(each for each in body[below:] if not _is_gone(each, gone))
             assert isinstance(statement, Statement)
             plan.append(edits.Insert(statement, self.site.helpers[key].code))
         return plan
@@ -784,3 +784,7 @@ def _is_import(statement: cst.CSTNode) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and isinstance(
         statement.body[0], (cst.Import, cst.ImportFrom)
     )
+
+
+def _is_gone(statement: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and gone.issuperset(statement.body)

@@ -80,6 +80,7 @@ _NOT_READ_YET = re.compile(
     r"|.*Dockerfile.*|Makefile"
 )
 """Kinds of files that can hold legacy names, and that nothing rewrites yet."""
+_DOCUMENTATION = re.compile(r".*\.(?:md|rst)")
 
 
 class Unreadable(ValueError):
@@ -119,6 +120,12 @@ class Tree:
     """Whether everything below the root was looked for."""
     unread: tuple[Path, ...] = ()
     """Scripts, notebooks and requirement files: of kinds that are not read yet."""
+    documentation: tuple[Path, ...] = ()
+
+    @property
+    def telling(self) -> list[Path]:
+        """Every file that may say something about the project."""
+        return [*(source.path for source in self.sources), *self.unread, *self.documentation]
 
 
 def discover(paths: Sequence[str | Path], settings: Settings, *, root: Path | None = None) -> Tree:
@@ -193,6 +200,7 @@ class _Search:
     notices: dict[str, None] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    documentation: list[str] = field(default_factory=list)
     bars: dict[tuple[str, str, bool], str] = field(default_factory=dict)
     excludes: list[tuple[str, GitIgnoreSpec]] | None = None
 
@@ -216,6 +224,7 @@ class _Search:
             tuple(self.problems),
             whole,
             tuple(map(Path, sorted(set(self.unread)))),
+            tuple(map(Path, sorted(set(self.documentation)))),
         )
 
     def add(self, path: str) -> None:
@@ -238,12 +247,13 @@ class _Search:
             name = os.path.basename(path)
             suffixless = "." not in name
             unread = _NOT_READ_YET.fullmatch(name) is not None
-            if not suffixless and kind_of(name) is None and not unread:
+            documentation = _DOCUMENTATION.fullmatch(name) is not None
+            if not suffixless and kind_of(name) is None and not unread and not documentation:
                 continue
             if self.barred(os.path.dirname(path), str(base), tracked) or self.excluded(path):
                 continue
-            if unread:
-                self.unread.append(path)
+            if unread or documentation:
+                (self.unread if unread else self.documentation).append(path)
                 continue
             try:
                 mode = os.lstat(path).st_mode

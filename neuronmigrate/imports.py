@@ -183,7 +183,10 @@ class Settler:
                 self._put(token, node, _chain(final.text, attributes))
 
     def _take_over(self, wanted: Wanted, slot: Slot, users: Iterable[cst.CSTNode]) -> None:
-        """Let later imports of the same thing go: they would make the name a local one, or bind it twice."""
+        """Let later imports of the same thing go: they would make the name a local one, or bind it twice.
+
+        One in another branch stays: where that runs, the new import does not.
+        """
         home = self._slot_scope(slot)
         start = self.names.order_of(slot.at) if slot.at is not None else -1
         for user in users:
@@ -193,7 +196,8 @@ class Settler:
                 seen = scope is start_scope or scope.kind is not ScopeKind.CLASS
                 for binding in scope.bindings.get(wanted.local, ()) if seen else ():
                     later = scope is not home or self.names.order_of(binding.node) > start
-                    if binding.target == wanted.target and later and binding.node not in self.going:
+                    below = self._statement_in(slot.block, binding.node) is not None
+                    if binding.target == wanted.target and later and below and binding.node not in self.going:
                         self.going[binding.node] = binding
                         self.taken_over.add(binding.node)
                 scope = None if scope is home else scope.parent

@@ -2,12 +2,12 @@
 
 Optimum Neuron's models took CPU tensors, ran without gradient and gave CPU tensors back. A native model
 wants its inputs on the device, records gradients, and answers on the device. All model families share
-this one piece of code.
+this one piece of code; how one callable differs from another is said in a Convention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
@@ -27,7 +27,10 @@ _TOLD = frozenset({"device", "dim", "dtype", "ndim", "numel", "shape", "size"})
 # Fields of an output that hold tuples of tensors.
 TUPLES = frozenset({"attentions", "cross_attentions", "hidden_states", "past_key_values"})
 # Parameters of a forward that are no tensors.
-_FLAGS = frozenset({"output_attentions", "output_hidden_states", "return_dict", "use_cache"})
+_FLAGS = frozenset(
+    {"interpolate_pos_encoding", "output_attentions", "output_hidden_states", "return_dict", "return_loss"}
+    | {"use_cache"}
+)
 _LOOKERS = frozenset(
     {"builtins.hasattr", "builtins.id", "builtins.isinstance", "builtins.len", "builtins.type"}
 )
@@ -36,15 +39,51 @@ _CONSUMERS = frozenset(
     {"builtins.dict", "builtins.frozenset", "builtins.list", "builtins.max", "builtins.min"}
     | {"builtins.all", "builtins.any", "builtins.set", "builtins.sorted", "builtins.sum", "builtins.tuple"}
 )
-_TOKENIZERS = (
-    "Tokenizer",
-    "TokenizerFast",
-    "Processor",
-    "ImageProcessor",
-    "FeatureExtractor",
-    "ImageProcessorFast",
-)
+_TOKENIZERS = ("Tokenizer", "TokenizerFast")
+# Makers of floating point tensors: what they give is a BatchFeature, whose `.to()` casts those alone.
+_EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "Processor")
+# What reads token ids or other tensors on any device.
+_READERS = frozenset({"batch_decode", "convert_ids_to_tokens", "decode"})
+_TAKEN = frozenset({"cpu", "item", "tolist"})
 _LABELS = "`labels` was ignored before; now a loss is computed and comes first in the output"
+
+
+@dataclass(frozen=True)
+class Convention:
+    """How a callable of a native model takes its inputs and gives its outputs."""
+
+    positional: tuple[str, ...] = ()
+    """Names of its positional parameters, as far as they matter."""
+    inputs: frozenset[str] = frozenset()
+    """Parameters that take tensors, every other being an option; empty where all but flags do."""
+    floats: frozenset[str] = frozenset()
+    """Inputs that have to be of the dtype of the weights."""
+    sole: str = ""
+    """The one input that the legacy callable looked at; whatever else is given goes."""
+    packed: bool = False
+    """Whether the inputs come as one dictionary, and the output is one, without attributes."""
+    fields: tuple[str, ...] = ()
+    """Keys of a packed output in the order of the legacy one's fields."""
+    records: bool = True
+    """Whether it records gradients when nobody says otherwise."""
+    tensor: bool = False
+    """Whether it gives one tensor, not an output object."""
+
+
+FORWARD = Convention()
+"""A direct call of an encoder."""
+GENERATE = Convention(
+    positional=("inputs", "generation_config"),
+    inputs=frozenset(
+        {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
+        | {"input_features", "input_ids", "input_values", "inputs", "inputs_embeds", "pixel_values"}
+        | {"prompt_ids"}
+    ),
+    floats=frozenset({"input_features", "input_values", "inputs_embeds", "pixel_values"}),
+    records=False,
+    tensor=True,
+)
+"""`generate` of an encoder-decoder, whose encoder runs on its inputs unmoved (GenerationMixin.generate)."""
 
 
 @dataclass
@@ -63,27 +102,56 @@ class _Refused(Exception):
     """A call cannot be rewritten. Its text says why."""
 
 
-def move_forward(site: Site, group: Group, call: cst.Call, *, as_float32: bool) -> Moved:
-    """Move the inputs of a direct call of a model, switch gradients off, bring the outputs back.
+def move_call(
+    site: Site,
+    group: Group,
+    call: cst.Call,
+    convention: Convention = FORWARD,
+    *,
+    model: cst.BaseExpression | None = None,
+    args: Sequence[cst.Arg] | None = None,
+    as_float32: bool = False,
+    half: bool = False,
+    prepare: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
+) -> Moved:
+    """Move the inputs of a call of a model, switch gradients off, bring the outputs back.
 
-    `as_float32` says that the model is loaded in half precision where float32 answered before, so
-    outputs are brought back as float32; numpy has no bfloat16. All models that may be called here have
-    to share the group: what another of them has moved already is not moved again.
+    `model` is the object whose device is asked, for a call of a method. `args` are the arguments to
+    write where they are not those that stand there: made of these, and of new ones that need no move.
+    `as_float32` says that floating point outputs were float32 and are not by themselves: numpy has no
+    bfloat16. `half` says that the weights may be of another dtype than float32, so that float inputs
+    are cast. `prepare` changes the sole input before it is moved.
+
+    All models that may be called here have to share the group: what another of them has moved already
+    is not moved again.
     """
     moved = site.notes.setdefault("moved", set())
     if call in moved:
         return Moved()
+    new_args = list(call.args if args is None else args)
     try:
-        inputs = _Inputs(site, group, model_of(call))
-        inputs.add(call)
-        where = _no_grad_place(site, call)
+        inputs = _Inputs(site, model_of(call) if model is None else model, convention, half, prepare)
+        new_args = inputs.add(new_args)
+        where = _no_grad_place(site, call) if convention.records else None
     except _Refused as refused:
         return Moved(str(refused))
-    outputs, left = _bring_back(site, group, call, as_float32, unseen=inputs.unseen)
-    for old, new in [*inputs.changes, *outputs]:
+    new: cst.BaseExpression = call
+    if new_args != list(call.args):
+        new = edits.with_arguments(call, new_args)
+    if convention.tensor and not _gives_object(site, call):
+        outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
+        left: list[str] = []
+        if as_float32 or not _stays_on_device(site, call):
+            new = _home(new, as_float32)
+    else:
+        outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
+    changes: list[tuple[cst.CSTNode, cst.CSTNode]] = [*inputs.changes, *outputs]
+    if new is not call:
+        changes.append((call, new))
+    for old, replacement in changes:
         if old not in moved:
             moved.add(old)
-            group.replace(old, new)
+            group.replace(old, replacement)
     moved.add(call)
     if where is not None and where not in moved:
         moved.add(where)
@@ -211,58 +279,142 @@ def _inside(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 class _Inputs:
     """The inputs of one call, and their moves to the device."""
 
-    def __init__(self, site: Site, group: Group, model: cst.BaseExpression) -> None:
+    def __init__(
+        self,
+        site: Site,
+        model: cst.BaseExpression,
+        convention: Convention,
+        half: bool,
+        prepare: Callable[[cst.BaseExpression], cst.BaseExpression] | None,
+    ) -> None:
         self.site = site
         self.model = model
-        self.changes: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
+        self.convention = convention
+        self.half = half
+        self.prepare = prepare
+        self.changes: list[tuple[cst.CSTNode, cst.CSTNode]] = []
         self.todo: list[str] = []
         self.unseen = False
         """Whether a mapping may bring more than can be seen."""
 
-    def device(self) -> cst.BaseExpression:
-        if dotted_name(self.model):
-            return cst.Attribute(self.model.deep_clone(), cst.Name("device"))
-        return edits.string("neuron")
-
-    def add(self, call: cst.Call) -> None:
-        """Move each argument of a call. Raises _Refused."""
-        for arg in call.args:
+    def add(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
+        """Move what the arguments of a call hold, and give the arguments to write. Raises _Refused."""
+        for arg in args:
             if arg.star == "*":
                 raise _Refused(f"its inputs come as `*{edits.short(arg.value)}`")
-            if arg.star == "**":
+        if self.convention.sole:
+            return self.only(args)
+        named = {self.name_at(args, index) for index, arg in enumerate(args) if not arg.star}
+        seen = bool(named & self.convention.inputs)
+        for index, arg in enumerate(args):
+            if not arg.star:
+                self.named(self.name_at(args, index), arg.value)
+            elif not self.convention.inputs or self.brings_inputs(arg.value, seen):
                 self.mapping(arg.value)
+                seen = True
+        return self.pack(args) if self.convention.packed else list(args)
+
+    def name_at(self, args: Sequence[cst.Arg], index: int) -> str:
+        """The parameter that an argument is for; empty for one of a position without a name."""
+        keyword, positional = args[index].keyword, self.convention.positional
+        if keyword is not None:
+            return keyword.value
+        return positional[index] if index < len(positional) else ""
+
+    def brings_inputs(self, value: cst.BaseExpression, seen: bool) -> bool:
+        """Whether a mapping holds inputs, or options alone; `seen` says that inputs came before it."""
+        entries = written_entries(self.site, value)
+        if entries is None:
+            return is_encoding(self.site, value) or not seen
+        return bool(entries.keys() & self.convention.inputs)
+
+    def only(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
+        """Move the sole input; the other arguments go."""
+        name = self.convention.sole
+        for index, arg in enumerate(args):
+            if arg.star:
+                key = cst.SubscriptElement(cst.Index(edits.string(name)))
+                picked = cst.Subscript(edits.parenthesized(arg.value), [key])
+                new = edits.keyword(name, self.moved(name, self.prepared(picked)))
+                self.changes.append((arg, new))
+                return [arg]
+            if self.name_at(args, index) == name:
+                if _may_be_none(self.site, arg.value):
+                    raise _Refused(f"`{edits.short(arg.value)}` may be None")
+                self.change(arg.value, self.moved(name, self.prepared(arg.value)))
+                return [arg]
+        raise _Refused(f"no `{name}` can be seen")
+
+    def prepared(self, value: cst.BaseExpression) -> cst.BaseExpression:
+        return value if self.prepare is None else self.prepare(value)
+
+    def pack(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
+        """The arguments as one dictionary."""
+        if len(args) == 1 and args[0].star:
+            value = args[0].value
+            new = next((new for old, new in self.changes if old is value), value)
+            if isinstance(new, (cst.Dict, cst.DictComp)):
+                return [cst.Arg(value)]
+            return [cst.Arg(edits.expression("dict({value})", value=value))]
+        elements: list[cst.BaseDictElement] = []
+        for index, arg in enumerate(args):
+            name = self.name_at(args, index)
+            if arg.star:
+                elements.append(cst.StarredDictElement(arg.value))
+            elif name:
+                elements.append(cst.DictElement(edits.string(name), arg.value))
             else:
-                self.named(arg.keyword.value if arg.keyword else "", arg.value)
+                raise _Refused(f"it is called with {len(args)} positional arguments")
+        return [cst.Arg(cst.Dict(elements))]
 
     def named(self, name: str, value: cst.BaseExpression) -> None:
         """Move one input."""
+        if self.convention.inputs:
+            if name in self.convention.inputs:
+                self.change(value, self.moved(name, value))
+            return
         if name == "labels":
             self.todo.append(_LABELS)
         if name == "return_dict" and edits.code_of(value) not in ("True", "None"):
             self.todo.append("`return_dict` was ignored before; where it is False the output is a tuple now")
         if name not in _FLAGS:
-            self.change(value, self.moved(value))
+            self.change(value, self.moved(name, value))
 
     def change(self, old: cst.BaseExpression, new: cst.BaseExpression) -> None:
         if new is not old:
             self.changes.append((old, new))
 
-    def moved(self, value: cst.BaseExpression) -> cst.BaseExpression:
+    def moved(self, name: str, value: cst.BaseExpression) -> cst.BaseExpression:
         """The value of an input on the device; the value itself when it needs no move."""
         if edits.is_literal(value) or self.is_moved(value):
             return value
         if isinstance(value, cst.IfExp):
-            return value.with_changes(body=self.moved(value.body), orelse=self.moved(value.orelse))
+            return value.with_changes(
+                body=self.moved(name, value.body), orelse=self.moved(name, value.orelse)
+            )
         if isinstance(value, cst.BooleanOperation) or (
             isinstance(value, cst.UnaryOperation) and isinstance(value.operator, cst.Not)
         ):
             raise _Refused(f"whether `{edits.short(value)}` is a tensor cannot be told")
-        template = "{value}.to({device})"
+        to = self.to(value, cast=name in self.convention.floats)
         if _may_be_none(self.site, value):
             if not isinstance(value, cst.Name):
                 raise _Refused(f"`{edits.short(value)}` may be None: give it a name first")
-            template = "None if {value} is None else {value}.to({device})"
-        return edits.expression(template, value=value, device=self.device())
+            return edits.expression("None if {value} is None else {to}", value=value, to=to)
+        return to
+
+    def to(self, value: cst.BaseExpression, *, cast: bool) -> cst.BaseExpression:
+        """A tensor, or what has a `.to()` like one, on the device; floats in the dtype of the weights."""
+        if not dotted_name(self.model):
+            if cast and self.half:
+                raise _Refused("the model has no name here of which its dtype could be asked")
+            return edits.expression("{value}.to({device})", value=value, device=edits.string("neuron"))
+        template = (
+            "{value}.to({model}.device, {model}.dtype)"
+            if cast and self.half
+            else "{value}.to({model}.device)"
+        )
+        return edits.expression(template, value=value, model=self.model.deep_clone())
 
     def mapping(self, value: cst.BaseExpression) -> None:
         """Move the values of a mapping that is spread."""
@@ -285,7 +437,7 @@ class _Inputs:
             return
         if isinstance(value, cst.DictComp):
             self.unseen = True
-            self.change(value.value, self.moved(value.value))
+            self.change(value.value, self.each(value.value))
             return
         if self.is_moved(value):
             return
@@ -296,20 +448,34 @@ class _Inputs:
             )
         if is_encoding(self.site, value):
             if not _read_elsewhere(self.site, value):
-                self.change(
-                    value, edits.expression("{value}.to({device})", value=value, device=self.device())
-                )
+                self.change(value, self.to(value, cast=not self.holds_ids(value)))
                 return
         else:
             self.unseen = not written
+        tensor = cst.Name("tensor")
+        template = "{{key: {tensor} for key, tensor in {value}.items()}}"
         self.change(
             value,
-            edits.expression(
-                "{{key: tensor.to({device}) for key, tensor in {value}.items()}}",
-                value=value,
-                device=self.device(),
-            ),
+            edits.expression(template, tensor=self.each(tensor, ids=self.holds_ids(value)), value=value),
         )
+
+    def each(self, value: cst.BaseExpression, *, ids: bool = False) -> cst.BaseExpression:
+        """One tensor of a mapping on the device, whatever its dtype."""
+        plain = self.moved("", value)
+        if ids or not self.half or not self.convention.floats or plain is value:
+            return plain
+        if not isinstance(value, cst.Name):
+            raise _Refused(f"whether `{edits.short(value)}` holds floats cannot be told: name it first")
+        return edits.expression(
+            "{cast} if {value}.is_floating_point() else {plain}",
+            cast=self.to(value, cast=True),
+            value=value,
+            plain=plain,
+        )
+
+    def holds_ids(self, value: cst.BaseExpression) -> bool:
+        """Whether a mapping holds no floats that have to be cast."""
+        return not self.convention.floats or is_encoding(self.site, value, _TOKENIZERS)
 
     def is_moved(self, value: cst.BaseExpression) -> bool:
         """Whether a value is brought to the device of the model where it stands."""
@@ -317,7 +483,7 @@ class _Inputs:
             isinstance(value, cst.Call)
             and isinstance(value.func, cst.Attribute)
             and value.func.attr.value == "to"
-            and len(value.args) == 1
+            and value.args
         ):
             return False
         target = value.args[0].value
@@ -357,23 +523,53 @@ def _written_out(site: Site, value: cst.BaseExpression) -> list[cst.BaseExpressi
     return found
 
 
-def is_encoding(site: Site, value: cst.BaseExpression) -> bool:
+def written_entries(site: Site, value: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """The entries of a mapping that is certainly written out; None when they cannot be told."""
+    if isinstance(value, cst.Call) and site.name_of(value.func) == "builtins.dict":
+        if any(arg.keyword is None for arg in value.args):
+            return None
+        return {arg.keyword.value: arg.value for arg in value.args if arg.keyword}
+    origins = site.flow.origin_of(value)
+    if not isinstance(value, cst.Dict) and not origins.certain:
+        return None
+    found: dict[str, cst.BaseExpression] = {}
+    for node in [value] if isinstance(value, cst.Dict) else [each.node for each in origins.producers]:
+        if not isinstance(node, cst.Dict):
+            return None
+        for element in node.elements:
+            key = element.key if isinstance(element, cst.DictElement) else None
+            if not isinstance(key, cst.SimpleString):
+                return None
+            found[str(key.evaluated_value)] = element.value
+    return found
+
+
+def is_encoding(
+    site: Site, value: cst.BaseExpression, makers: tuple[str, ...] = (*_TOKENIZERS, *_EXTRACTORS)
+) -> bool:
     """Whether a value is certainly what a tokenizer or processor gave: a mapping with its own `.to()`."""
     origins = site.flow.origin_of(value)
     return origins.certain and all(
-        producer.called and _makes_encodings(producer.name) for producer in origins.producers
+        producer.called and _makes_encodings(producer.name, makers) for producer in origins.producers
     )
 
 
-def _makes_encodings(name: str) -> bool:
+def _makes_encodings(name: str, makers: tuple[str, ...]) -> bool:
     """`transformers.AutoTokenizer.from_pretrained()`, called again, and what its methods give."""
     maker, called, method = name.rpartition("()")
     parts = maker.partition("(")[0].split(".")
-    return (
-        bool(called)
-        and parts[0] == "transformers"
-        and any(part.endswith(_TOKENIZERS) for part in parts)
-        and method in ("", ".batch_encode_plus", ".encode_plus", ".pad")
+    if not called or parts[0] != "transformers":
+        return False
+    if method in (".feature_extractor", ".image_processor", ".tokenizer"):
+        # Parts of a processor.
+        own = _TOKENIZERS if method == ".tokenizer" else _EXTRACTORS
+        return own[0] in makers and any(part.endswith(_EXTRACTORS) for part in parts)
+    return any(part.endswith(makers) for part in parts) and method in (
+        "",
+        ".batch_encode_plus",
+        ".encode_plus",
+        ".pad",
+        ".preprocess",
     )
 
 
@@ -406,8 +602,47 @@ def _read_elsewhere(site: Site, value: cst.BaseExpression) -> bool:
 # Outputs.
 
 
+def _gives_object(site: Site, call: cst.Call) -> bool:
+    """Whether `generate` is asked for more than token ids, or may be."""
+    for arg in call.args:
+        if arg.star == "**" and "return_dict_in_generate" in (written_entries(site, arg.value) or {}):
+            return True
+        if arg.keyword and arg.keyword.value in ("return_dict_in_generate", "return_segments"):
+            return edits.code_of(arg.value) not in ("False", "None")
+    return False
+
+
+def _stays_on_device(site: Site, value: cst.BaseExpression, depth: int = 4) -> bool:
+    """Whether everything that is done with a tensor works as well on the device as on the CPU."""
+    found = site.flow.uses_of(value)
+    if found.lost:
+        return False
+    for use in found.uses:
+        parent = site.parent(use.node)
+        if use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED):
+            continue
+        if isinstance(parent, cst.Attribute) and parent.attr.value in (_TOLD | _TAKEN):
+            continue
+        if isinstance(parent, cst.Subscript) and parent.value is use.node:
+            if depth and _stays_on_device(site, parent, depth - 1):
+                continue
+        elif use.kind is UseKind.ARGUMENT and (_is_looked_at(site, parent) or _is_decoded(site, parent)):
+            continue
+        return False
+    return True
+
+
+def _is_decoded(site: Site, arg: cst.CSTNode | None) -> bool:
+    call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+    return (
+        isinstance(call, cst.Call)
+        and isinstance(call.func, cst.Attribute)
+        and call.func.attr.value in _READERS
+    )
+
+
 def _bring_back(
-    site: Site, group: Group, call: cst.Call, as_float32: bool, *, unseen: bool
+    site: Site, call: cst.Call, convention: Convention, as_float32: bool, *, unseen: bool
 ) -> tuple[list[tuple[cst.BaseExpression, cst.BaseExpression]], list[str]]:
     """Edits that bring the tensors of an output to the CPU, and what could not be followed."""
     found = site.flow.uses_of(call)
@@ -425,7 +660,7 @@ def _bring_back(
                 continue
         elif isinstance(parent, cst.Subscript) and parent.value is use.node:
             field = _key(parent)
-            if field == "0" and unseen:
+            if field == "0" and unseen and not convention.packed:
                 others.append(
                     _said(
                         site,
@@ -445,6 +680,14 @@ def _bring_back(
             not isinstance(around, (cst.AugAssign, cst.AnnAssign)) or around.target is parent
         ):
             left.append(_said(site, use.node, "the output is changed"))
+        elif convention.packed and isinstance(parent, (cst.Attribute, cst.Subscript)):
+            entry = _entry(parent, use.node, field, convention.fields)
+            if entry is None:
+                left.append(_said(site, use.node, f"`{edits.short(parent)}` is no entry of the output"))
+            elif not _goes_home(site, parent, as_float32):
+                changes.append((parent, _home(entry, as_float32)))
+            elif entry is not parent:
+                changes.append((parent, entry))
         elif field in TUPLES or (field.lstrip("-").isdigit() and field != "0") or not field:
             left.append(_said(site, use.node, f"`{edits.short(parent)}` may be a tuple of tensors"))
         elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, as_float32):
@@ -452,6 +695,21 @@ def _bring_back(
     for node, why in found.lost:
         left.append(_said(site, node, why))
     return changes, [*others, *(f"{text}: its tensors are on the device now" for text in dict.fromkeys(left))]
+
+
+def _entry(
+    node: cst.Attribute | cst.Subscript, output: cst.BaseExpression, field: str, fields: tuple[str, ...]
+) -> cst.BaseExpression | None:
+    """How an entry of an output that is a dictionary is read; None if it may not be there."""
+    if field.isdigit() and int(field) < len(fields):
+        field = fields[int(field)]
+    elif isinstance(node, cst.Subscript) and field in fields:
+        return node
+    if field not in fields:
+        return None
+    return cst.Subscript(
+        output, [cst.SubscriptElement(cst.Index(edits.string(field)))], lpar=node.lpar, rpar=node.rpar
+    )
 
 
 def _key(node: cst.Subscript) -> str:

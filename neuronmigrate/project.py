@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from neuronmigrate import versions
+from neuronmigrate import artefacts, versions
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.config import Settings, UserError
 from neuronmigrate.markers import has_marker
 from neuronmigrate.versions import LegacyVersion
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import\b|import[ \t]+([\w., \t]+))", re.MULTILINE)
 _OPTIMUM = re.compile(rb"\boptimum\.(?:exporters\.)?neuron\b")
 _ATTRIBUTE = re.compile(rb"\.[ \t]*(\w+)")
+_LARGEST = 5_000_000
+"""Bytes up to which a file that is no source is searched for export commands."""
 _ROUNDS = 4
 """How often facts are collected anew with what the others said; a longer chain of modules is lost."""
 
@@ -57,6 +60,8 @@ class Project:
     """For files with a marker: the names that other files may take from them; `*` for all."""
     modules: tuple[tuple[str, ModuleFacts], ...] = ()
     """The facts of each module, with the folder from which it is imported."""
+    artefacts: tuple[Artefact, ...] = ()
+    """The compiled models that its files make or describe."""
 
     @classmethod
     def empty(cls) -> Project:
@@ -80,6 +85,16 @@ class Project:
     def legacy_of(self, path: str) -> LegacyVersion:
         """The release of optimum-neuron that a file was written for."""
         return versions.legacy_version(versions.near(self.requirements, path), self.given)
+
+    def compiled(self, folder: str, path: str) -> tuple[Artefact, ...]:
+        """What is said about the compiled files in a folder or repository that a file loads.
+
+        Where several projects share a tree, those that stand nearest to the file speak.
+        """
+        found = [each for each in self.artefacts if artefacts.same(each.folder, folder)]
+        here = PurePosixPath(path).parent.parts
+        near = {each: _shared(here, PurePosixPath(each.place).parent.parts) for each in found}
+        return tuple(each for each in found if near[each] == max(near.values()))
 
     def module_name(self, path: str) -> str:
         """The absolute name under which a file is imported."""
@@ -140,7 +155,9 @@ class Project:
 
 
 def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
-    """Read the whole project. A file that cannot be read says nothing; whoever rewrites it reports it.
+    """Read the whole project: its sources, and what else may say something about it.
+
+    A file that cannot be read says nothing; whoever rewrites it reports it.
 
     Raises UserError when `settings.from_version` is not a release.
     """
@@ -150,7 +167,8 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
         raise UserError(str(error)) from None
     found: list[versions.Requirement] = []
     sources: dict[str, bytes] = {}
-    for path in [*paths, *_requirement_files(root, paths)]:
+    code = [path for path in paths if path.suffix in (".py", ".pyi")]
+    for path in [*code, *_requirement_files(root, code)]:
         name = _relative(root, path)
         raw = _read(path)
         if raw is None or name in sources:
@@ -167,7 +185,31 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     imports = _Imports.of(project, sources)
     joined, modules = _facts(project, sources, marked, imports)
     taken = {name: _taken(project.names[name], name, imports, sources) for name in marked | joined}
-    return dataclasses.replace(project, joined=joined - marked, taken=taken, modules=modules)
+    made = _artefacts(root, sources, optimum, paths) if optimum else ()
+    return dataclasses.replace(project, joined=joined - marked, taken=taken, modules=modules, artefacts=made)
+
+
+def _artefacts(
+    root: Path, sources: Mapping[str, bytes], optimum: Iterable[str], paths: Sequence[Path]
+) -> tuple[Artefact, ...]:
+    """The compiled models that scripts and commands make, and those that stand in the tree."""
+    found: list[Artefact] = []
+    for name in sorted(optimum):
+        found += artefacts.from_script(name, sources[name])
+        found += artefacts.from_configurations(root, name, sources[name])
+    for path in paths:
+        name = _relative(root, path)
+        raw = sources[name] if name in sources else _read(path, _LARGEST)
+        found += artefacts.from_commands(name, raw or b"")
+    return tuple(dict.fromkeys(found))
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many folders two paths share."""
+    return next(
+        (depth for depth, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
 def _requirement_files(root: Path, paths: Sequence[Path]) -> list[Path]:
@@ -195,9 +237,11 @@ def _relative(root: Path, path: Path) -> str:
         return path.as_posix()
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, largest: int = 0) -> bytes | None:
     try:
-        return path.read_bytes() if path.is_file() else None
+        if not path.is_file() or (largest and path.stat().st_size > largest):
+            return None
+        return path.read_bytes()
     except OSError:
         return None
 

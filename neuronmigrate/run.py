@@ -107,7 +107,7 @@ def run(
     if tree.sources and not tree.whole:
         whole = files.discover([tree.root], settings, root=tree.root)
     if work or _any_marker(whole, tree, parts):
-        facts = parts.collect(tree.root, [source.path for source in whole.sources], settings)
+        facts = parts.collect(tree.root, whole.telling, settings)
         for source in tree.sources:
             if source not in work and facts.concerns(source.name):
                 raw = _read(source, results)

@@ -204,15 +204,15 @@ class Group:
         self.helpers[name] = None
         return cst.Name(self.site.helpers[name].name.value)
 
-    def rename(self, use: Use, new: str) -> None:
-        """Let the name stand for another one. An alias that the user chose stays."""
+    def rename(self, use: Use, new: str, *, alias: bool = True) -> None:
+        """Let the name stand for another one. An alias that the user chose stays, if that is wanted."""
         local = ""
         if use.quoted:
             token = self.ref(new, module_form="." in use.quoted).value
             text = edits.code_of(use.node).replace(use.quoted, token)
             self.replace(use.node, cst.SimpleString(text))
             return
-        if isinstance(use.node, cst.Name) and _is_renamed_import(use.binding):
+        if alias and isinstance(use.node, cst.Name) and _is_renamed_import(use.binding):
             local = use.binding.name
         module_form = isinstance(use.node, cst.Attribute)
         self.replace(use.node, self.ref(new, local=local, module_form=module_form))

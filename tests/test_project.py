@@ -38,7 +38,7 @@ def write(root: Path, texts: dict[str, str]) -> None:
 def collected(root: Path, settings: Settings | None = None) -> Project:
     settings = settings or Settings()
     tree = files.discover([root], settings, root=root)
-    return collect(root, [source.path for source in tree.sources], settings)
+    return collect(root, tree.telling, settings)
 
 
 def rewritten(root: Path) -> tuple[Report, dict[str, str]]:

@@ -97,7 +97,7 @@ def test_a_file_without_a_marker_may_still_be_concerned(tmp_path: Path) -> None:
     parts = Engine(trees.has_marker, collect, migrate)
     report = run.run(discover([root / "sub"], Settings()), Settings(), parts)
     # The whole project is read, the given folder alone is decided.
-    assert sorted(seen) == ["a.py", "b.py", "base.py"]
+    assert sorted(seen) == ["a.py", "b.py", "base.py", "pyproject.toml"]
     assert [one.path for one in report.results] == ["sub/a.py"]
 
 

@@ -13,6 +13,7 @@ import libcst as cst
 import libcst.matchers as m
 
 from neuronmigrate import catalogue, edits, effects
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -76,6 +77,9 @@ PLACES = frozenset({"device", "device_id", "device_map"})
 """Where it ran; `device_map="neuron"` is written."""
 FOLDERS = frozenset({"compiler_workdir", "model_save_dir"})
 
+OPTIONS = frozenset({"compiler_args", "compiler_kwargs", "input_shapes"})
+"""Arguments of other functions that take these as dictionaries, and leave them as they are."""
+
 MODEL_ID = ("model_id", "model_name_or_path", "pretrained_model_name_or_path")
 
 
@@ -95,10 +99,12 @@ class Given:
 class Table:
     """What becomes of the arguments of a family's loads, by name.
 
-    `positional` names those that come without a keyword, after the model id. The values of `consumed`
+    `positional` names those that come without a keyword, after the model id, and `leading` those before it,
+    which stay as they are. The values of `consumed`
     ones are kept in `Load.values` for the family to write out elsewhere; they go from the load. Those of
     `folders`, a part of `dropped`, name a folder the export wrote to. `refused` says why a load with an
-    argument cannot be rewritten. `special` functions answer for an argument themselves.
+    argument cannot be rewritten. `special` functions answer for an argument themselves. Arguments without
+    a place in the table are refused, unless it `passes` them on.
     """
 
     kept: frozenset[str] = frozenset()
@@ -109,6 +115,10 @@ class Table:
     refused: Mapping[str, str] = field(default_factory=dict)
     special: Mapping[str, Callable[[Site, Load, Given], None]] = field(default_factory=dict)
     positional: tuple[str, ...] = ("config",)
+    leading: tuple[str, ...] = ()
+    identifier: str = "pretrained_model_name_or_path"
+    """The native keyword of the model id."""
+    passes: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -138,7 +148,11 @@ class Load:
     table: Table
     args: list[cst.Arg] = field(default_factory=list)
     values: dict[str, cst.BaseExpression] = field(default_factory=dict)
-    """The values of the arguments that are consumed, of `model_id` and of `dtype`."""
+    """The values of the arguments that are consumed or leading, of `model_id` and of `dtype`."""
+    told: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    """What each argument is given as, by its legacy name, dictionaries taken apart."""
+    id_arg: cst.Arg | None = None
+    """The argument that is the model id, as it is to be written."""
     spread: dict[cst.Name, Binding] = field(default_factory=dict)
     """Where dictionaries that were taken apart are read, and what bound them."""
     still_read: set[Binding] = field(default_factory=set)
@@ -154,10 +168,17 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    artefact: Artefact | None = None
+    """What another place of the project exported, when this loads its compiled files."""
 
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
         self.dropped += [name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)]
+
+    def keep(self, value: cst.BaseExpression) -> None:
+        """Take note that an argument that went is written elsewhere, so that what it read has a reader."""
+        stays = {name.value for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)}
+        self.dropped = [name for name in self.dropped if name.value not in stays]
 
     def refuse(self, why: str) -> None:
         """Say why it cannot be rewritten; the first reason stays."""
@@ -168,6 +189,13 @@ class Load:
         """Whether outputs, which were float32 tensors, have to be made so."""
         return self.dtype is None and self.cast not in ("torch.float32", "")
 
+    @property
+    def half(self) -> bool:
+        """Whether the weights may be of another dtype than float32."""
+        if self.dtype is None:
+            return self.cast != "torch.float32"
+        return edits.code_of(self.dtype).strip("\"'") not in ("torch.float32", "float32")
+
 
 def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: Table) -> Load:
     """Sort the arguments of a load. What stands in the way is told in `Load.refused`."""
@@ -176,15 +204,21 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
         if arg.star == "*":
             load.refused = f"the arguments `*{edits.short(arg.value)}` cannot be seen from here"
         elif arg.star == "**":
-            _spread(site, load, arg.value)
+            if not take_apart(site, load, arg.value):
+                load.refused = f"what `**{edits.short(arg.value)}` holds cannot be seen from here"
         elif arg.keyword is not None:
             _argument(site, load, Given(arg.keyword.value, arg, arg.value))
-        elif index == 0:
-            load.given.add("pretrained_model_name_or_path")
-            load.values["model_id"] = arg.value
+        elif index < len(table.leading):
+            load.given.add(table.leading[index])
+            load.values[table.leading[index]] = arg.value
             load.args.append(arg)
-        elif index <= len(table.positional):
-            name = table.positional[index - 1]
+        elif index == len(table.leading):
+            load.given.add(table.identifier)
+            load.values["model_id"] = arg.value
+            load.id_arg = arg
+            load.args.append(arg)
+        elif index - len(table.leading) <= len(table.positional):
+            name = table.positional[index - len(table.leading) - 1]
             _argument(site, load, Given(name, edits.keyword(name, arg.value), arg.value))
         else:
             load.refused = f"it is called with {len(call.args)} positional arguments"
@@ -193,13 +227,19 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
 
 def _argument(site: Site, load: Load, given: Given) -> None:
     name, arg, table = given.name, given.arg, load.table
-    native = "pretrained_model_name_or_path" if name in MODEL_ID else table.renamed.get(name, name)
+    is_id = name in MODEL_ID or name == table.identifier
+    native = table.identifier if is_id else table.renamed.get(name, name)
     if native in load.given:
         load.refused = f"`{native}` is given twice"
     load.given.add(native)
-    if name in MODEL_ID:
+    load.told[name] = given.seen
+    if is_id:
         load.values["model_id"] = given.seen
-        load.args.append(arg.with_changes(keyword=cst.Name(native)))
+        load.id_arg = arg if name == native else arg.with_changes(keyword=cst.Name(native))
+        load.args.append(load.id_arg)
+    elif name in table.leading:
+        load.values[name] = given.seen
+        load.args.append(arg)
     elif name in table.special:
         table.special[name](site, load, given)
     elif native == "dtype":
@@ -216,6 +256,8 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.refused = table.refused[name]
     elif name in table.dropped:
         drop_argument(site, load, given)
+    elif table.passes:
+        load.args.append(arg)
     elif name in catalogue.arguments(load.use.name):
         load.refused = f"`{name}=` is an argument of another kind of model"
     else:
@@ -275,12 +317,11 @@ class _Entry:
     binding: Binding | None = None
 
 
-def _spread(site: Site, load: Load, value: cst.BaseExpression) -> None:
-    """Take a `**` apart when it is certain what is in it."""
+def take_apart(site: Site, load: Load, value: cst.BaseExpression) -> bool:
+    """Sort the entries of a dictionary as arguments; tells whether it is certain what is in it."""
     entries = _entries(site, load, value, None, None)
     if entries is None:
-        load.refused = f"what `**{edits.short(value)}` holds cannot be seen from here"
-        return
+        return False
     for name, entry in entries.items():
         given = entry.value
         if entry.through is not None and not load.table.goes(name):
@@ -295,6 +336,7 @@ def _spread(site: Site, load: Load, value: cst.BaseExpression) -> None:
                 if entry.binding is not None:
                     load.still_read.add(entry.binding)
         _argument(site, load, Given(name, edits.keyword(name, given), entry.value))
+    return True
 
 
 def _entries(
@@ -407,7 +449,9 @@ def _leaves_alone(site: Site, reader: cst.BaseExpression) -> bool:
         return not isinstance(site.parent(parent), (cst.AssignTarget, cst.AugAssign, cst.Del, cst.AnnAssign))
     if isinstance(parent, cst.Arg):
         call = site.parent(parent)
-        return bool(parent.star) or (isinstance(call, cst.Call) and site.name_of(call.func) in _PRINTERS)
+        called = site.name_of(call.func) if isinstance(call, cst.Call) else None
+        options = parent.keyword is not None and parent.keyword.value in OPTIONS
+        return bool(parent.star) or called in _PRINTERS or (options and catalogue.is_legacy(called or ""))
     return isinstance(
         parent,
         (

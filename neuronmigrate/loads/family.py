@@ -14,10 +14,11 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
+from neuronmigrate.loads import pipelines
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.sources import Saved, settle_source
-from neuronmigrate.moving import Moved, model_of, move_forward
+from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
 
@@ -45,6 +46,12 @@ class Family:
     """Attributes of an object that are gone, and what to do instead."""
     base = "transformers.PreTrainedModel"
     """What an object is an instance of now."""
+    suits_both = True
+    """Whether a rewritten call runs as well on an object that stays a legacy one."""
+    suits_pipelines = True
+    """Whether Transformers' pipelines take an object."""
+    lost_calls = "move inputs of its calls"
+    """What is left to do at calls that cannot be followed."""
 
     def __init__(self, codemod: Codemod, classes: Mapping[str, str], table: Table) -> None:
         """Register handlers for `classes`, legacy names and the native ones that take their place."""
@@ -56,6 +63,10 @@ class Family:
         codemod.once(self.decide_elsewhere)
 
     # Points where families differ.
+
+    def read(self, site: Site, use: Use, call: cst.Call) -> Load:
+        """The arguments of a load, sorted by what becomes of them."""
+        return sorted_arguments(site, use, call, self.classes[use.claim], self.table)
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Work out what is loaded and in which dtype; refuse the load where that is not certain."""
@@ -74,6 +85,10 @@ class Family:
         ]
         return edits.with_arguments(load.call, args)
 
+    def place(self, site: Site, group: Group, load: Load, new: cst.BaseExpression) -> None:
+        """Put the new expression where the load's call stands."""
+        group.replace(load.call, new)
+
     def renamed(self, group: Group, load: Load) -> None:
         """Let the class stand for the native one; the maker's name stays."""
         group.rename(load.use, load.native)
@@ -83,12 +98,12 @@ class Family:
 
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Rewrite a call of an object (`method` is empty) or of one of `methods`."""
-        return move_forward(site, group, call, as_float32=load.as_float32)
+        return move_call(site, group, call, as_float32=load.as_float32, half=load.half)
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         """Rewrite a call of an object that another module loads with `name`."""
         # The dtype is written in the other module; float32 stays what it is under `.float()`.
-        moved = move_forward(site, group, call, as_float32=True)
+        moved = move_call(site, group, call, as_float32=True, half=True)
         if not moved.refused and not dotted_name(model_of(call)):
             return Moved("the model has no name here of which its device could be asked")
         return moved
@@ -120,11 +135,11 @@ class Family:
             self._decide_loads(site)
         elif is_annotation(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base)
+            group.rename(use, self.base, alias=False)
             group.fixed(use.chain, use.name, f"as a type it is any {self.base.rpartition('.')[2]}")
         elif is_isinstance(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base)
+            group.rename(use, self.base, alias=False)
             group.review(
                 use.chain,
                 use.name,
@@ -144,16 +159,20 @@ class Family:
         """Whether a use makes an object, in a way that can be seen."""
         return use.method in self.makers and use.call is not None and not use.ambiguous and not use.stored
 
+    def loads(self, site: Site) -> list[Use]:
+        """The uses in a file that make an object."""
+        return [use for use in site.uses if use.claim in self.classes and self.is_load(use)]
+
     def _decide_loads(self, site: Site) -> None:
         """Decide on all loads of the file at once: those whose objects meet at a call go together."""
         loads = []
         stay: set[cst.CSTNode] = set()
+        own = self.loads(site)
         for use in site.uses:
-            if use.claim in self.classes and self.is_load(use):
-                assert use.call is not None
-                site.settled.add(use)
-                native = self.classes[use.claim]
-                loads.append(sorted_arguments(site, use, use.call, native, self.table))
+            if use in own and use.call is not None:
+                if use not in site.settled:
+                    site.settled.add(use)
+                    loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
         saved = Saved(site, loads)
@@ -162,6 +181,7 @@ class Family:
             if load.refused:
                 stay.add(load.call)
                 site.mark(load.call, load.use.name, load.refused, self.by_hand(load))
+                pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay)
 
@@ -202,7 +222,7 @@ class Family:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
-            group.replace(load.call, self.written(site, group, load))
+            self.place(site, group, load, self.written(site, group, load))
             self.renamed(group, load)
             self.finish(site, group, load)
             load.todo += unread(site, group, load, loads)
@@ -270,7 +290,7 @@ class Family:
         for node in site.nodes(cst.Attribute):
             if node.attr.value in self.gone or node.attr.value in _MOVERS:
                 for _ in self.loads_elsewhere(site, node.value):
-                    self.on_attribute(site, node, [])
+                    self.on_attribute(site, None, None, node, [])
 
     def _follow(self, site: Site, group: Group, load: Load, stay: set[cst.CSTNode]) -> int:
         """Rewrite every place where the loaded object goes; tells how many calls that were."""
@@ -283,7 +303,7 @@ class Family:
             called, method = self.called(site, use.node)
             if called is not None:
                 shown = edits.short(called, 40)
-                if stay and not dotted_name(use.node):
+                if stay and not (self.suits_both and dotted_name(use.node)):
                     makers = site.flow.origin_of(use.node).producers
                     if any(each.node in stay for each in makers):
                         group.refuse(f"`{shown}` may call a model that stays a legacy one as well")
@@ -297,24 +317,32 @@ class Family:
                     )
                 moved += 1
             elif use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
-                self.on_attribute(site, parent, todo)
+                self.on_attribute(site, group, load, parent, todo)
             elif use.kind is UseKind.ARGUMENT:
-                self.on_argument(site, group, use.node, todo)
+                call = site.parent(parent) if parent is not None else None
+                piped = isinstance(call, cst.Call) and site.name_of(call.func) in pipelines.LEGACY
+                if piped and self.suits_pipelines and isinstance(call, cst.Call):
+                    pipelines.hand_to_legacy(site, group, load, call)
+                else:
+                    self.on_argument(site, group, use.node, todo)
             elif use.kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED, UseKind.RETURNED):
                 continue  # what is returned is followed, or told as lost
             elif use.kind is UseKind.HANDED_ON:
                 continue  # the other module finds it again, and answers for its calls
             else:
-                todo.append(
-                    f"line {line}: the model goes where it cannot be followed; move inputs of its calls"
-                )
+                todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
         for node, why in found.lost:
             line = site.positions.span(node).line
-            todo.append(f"line {line}: {why}; move inputs of its calls to `model.device`")
+            todo.append(f"line {line}: {why}; {self.lost_calls}")
         return moved
 
-    def on_attribute(self, site: Site, node: cst.Attribute, todo: list[str]) -> None:
-        """Answer for an attribute of the model that is gone or means something else."""
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
+        """Answer for an attribute of the model that is gone or means something else.
+
+        There are a group and a load only where this file loads the model.
+        """
         told = site.notes.setdefault("told", set())
         name = node.attr.value
         line = site.positions.span(node).line
@@ -348,11 +376,11 @@ class Family:
         call = site.parent(arg) if isinstance(arg, cst.Arg) else None
         line = site.positions.span(node).line
         if not isinstance(call, cst.Call):
-            todo.append(f"line {line}: the model goes where it cannot be followed; move inputs of its calls")
+            todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
-        if name in ("transformers.pipeline", "transformers.pipelines.pipeline"):
-            hand_to_pipeline(site, group, call, todo)
+        if name in pipelines.NATIVE:
+            pipelines.hand_to_native(site, group, call, todo)
         elif name in (
             "builtins.print",
             "builtins.type",
@@ -366,9 +394,7 @@ class Family:
         ):
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
-            todo.append(
-                f"line {line}: `{edits.short(call.func)}` gets the model; move the inputs of its calls there"
-            )
+            todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
 
 
 def object_of(call: cst.Call, method: str) -> cst.BaseExpression:
@@ -422,29 +448,6 @@ def _is_input_device(site: Site, node: cst.Attribute) -> bool:
         if isinstance(around, cst.BaseSmallStatement):
             return False
     return False
-
-
-def hand_to_pipeline(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
-    """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
-    moved = site.notes.setdefault("moved", set())
-    if call in moved:
-        return
-    moved.add(call)
-    places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
-    hidden = any(each.star for each in call.args)
-    if hidden or len(places) > 1 or (places and not _is_host(site, places[0].value)):
-        line = site.positions.span(call).line
-        todo.append(f'line {line}: the pipeline moves the model, unless it is told `device="neuron"`')
-        return
-    kept = [each for each in call.args if each not in places]
-    group.replace(call, edits.with_arguments(call, [*kept, edits.keyword("device", edits.string("neuron"))]))
-
-
-def _is_host(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether a device is written out: nothing but the Neuron device can be meant now."""
-    if isinstance(value, cst.Call) and site.name_of(value.func) == "torch.device" and len(value.args) == 1:
-        value = value.args[0].value
-    return edits.is_literal(value)
 
 
 def is_annotation(site: Site, node: cst.CSTNode) -> bool:

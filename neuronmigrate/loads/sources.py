@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import libcst as cst
+import libcst.matchers as m
 
-from neuronmigrate import edits
+from neuronmigrate import artefacts, edits
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.loads.arguments import Load, constant, means_the_same, only_binding, text_of
 from neuronmigrate.site import Site
 
@@ -22,34 +25,83 @@ class Saved:
             func = call.func
             if not isinstance(func, cst.Attribute) or func.attr.value != "save_pretrained" or not call.args:
                 continue
+            made = self._just_made(func.value)
             origins = site.flow.origin_of(func.value)
-            if origins.certain and len(origins.producers) == 1:
+            if made is None and origins.certain and len(origins.producers) == 1:
                 made = origins.producers[0].node
-                if isinstance(made, cst.Call) and made in exported:
-                    self.written.append((call.args[0].value, exported[made]))
+            if isinstance(made, cst.Call) and made in exported:
+                self.written.append((call.args[0].value, exported[made]))
 
-    def source_of(self, folder: cst.BaseExpression) -> tuple[cst.BaseExpression, int] | None:
-        """The checkpoint that was exported into a folder, and the line that did it."""
-        found = [load for written, load in self.written if self._is_same(written, folder)]
+    def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
+        """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
+        line = self.site.statement(model)
+        block = self.site.parent(line)
+        body = list(block.body) if isinstance(block, (cst.IndentedBlock, cst.Module)) else []
+        for above in reversed(body[: body.index(line)] if line in body else []):
+            if not isinstance(above, cst.SimpleStatementLine):
+                return None
+            for small in above.body:
+                if isinstance(small, cst.Assign) and any(
+                    edits.code_of(each.target) == edits.code_of(model) for each in small.targets
+                ):
+                    return small.value
+        return None
+
+    def loads_into(self, folder: cst.BaseExpression) -> list[Load]:
+        """The exports that were saved in a folder."""
+        return [load for written, load in self.written if self._is_same(written, folder)]
+
+    def source_of(self, folder: cst.BaseExpression) -> Load | None:
+        """The export whose checkpoint stands behind a folder, where that can be written at its load."""
+        found = self.loads_into(folder)
         sources = {edits.code_of(load.values["model_id"]) for load in found if "model_id" in load.values}
         if len(sources) != 1:
             return None
         source = found[0].values["model_id"]
         if not edits.is_literal(source) and not (
-            isinstance(source, cst.Name)
-            and only_binding(self.site, source)
-            and means_the_same(self.site, source, folder)
+            edits.is_pure(source) and self._still_holds(source, found[0].call, folder)
         ):
             return None
-        return source.deep_clone(), self.site.positions.span(found[0].call).line
+        return found[0]
+
+    def _still_holds(self, source: cst.BaseExpression, at: cst.Call, folder: cst.BaseExpression) -> bool:
+        """Whether an expression for a checkpoint has the same value where its folder is read."""
+        if not means_the_same(self.site, source, folder):
+            return False
+        if isinstance(source, cst.Name):
+            return only_binding(self.site, source) is not None or self._same_function(at, folder)
+        # What an attribute holds may change between two functions.
+        return self._same_function(at, folder)
+
+    def _same_function(self, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+        return self.site.names.function_of(one) is self.site.names.function_of(other)
 
     def _is_same(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+        one, other = self._bare(one), self._bare(other)
         if isinstance(one, cst.SimpleString) and isinstance(other, cst.SimpleString):
-            left, right = one.evaluated_value, other.evaluated_value
-            return isinstance(left, str) and isinstance(right, str) and left.rstrip("/") == right.rstrip("/")
+            return artefacts.same(text_of(one), text_of(other))
         if isinstance(one, cst.Name) and isinstance(other, cst.Name):
-            return self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ()
-        return False
+            if self.site.names.bindings_at(one) == self.site.names.bindings_at(other) != ():
+                return True
+        texts = {path_text(self.site, one), path_text(self.site, other)}
+        if len(texts) == 1 and texts != {""}:
+            return True
+        return (
+            isinstance(one, cst.Attribute)
+            and edits.is_pure(one)
+            and edits.code_of(one) == edits.code_of(other)
+            and means_the_same(self.site, one, other)
+        )
+
+    def _bare(self, folder: cst.BaseExpression) -> cst.BaseExpression:
+        """A path as it is before it is made a string or a Path."""
+        while (
+            isinstance(folder, cst.Call)
+            and self.site.name_of(folder.func) in ("builtins.str", "os.fspath", "pathlib.Path")
+            and len(folder.args) == 1
+        ):
+            folder = folder.args[0].value
+        return constant(self.site, folder)
 
 
 def is_export(load: Load) -> bool:
@@ -65,36 +117,133 @@ _COMPILED_ID = re.compile(r"(optimum|aws-neuron)/|.*-neuronx?$")
 
 
 def settle_source(load: Load, saved: Saved) -> None:
-    """Refuse a load of compiled files, which the native device cannot read, or put the original back."""
+    """Put the original in the place of compiled files, which the native device cannot read.
+
+    It is looked for in this file, then in what the other files of the project say. A load is refused
+    where its folder is written out and nothing or several things are said about it. Where the folder
+    comes from outside, such as from a parameter or the environment, whoever gives it is told.
+    """
+    site = saved.site
     model = load.values.get("model_id")
     if load.refused:
         return
     if model is None:
-        load.refused = "the checkpoint it loads cannot be seen from here"
+        load.refuse("the checkpoint it loads cannot be seen from here")
         return
     if is_export(load):
-        text = text_of(constant(saved.site, model))
+        text = text_of(constant(site, model))
         if _COMPILED_ID.match(text):
             load.todo.append(f"`{text}` looks like a compiled repository: load the original checkpoint")
         return
     export = load.values.get("export") or load.values.get("from_transformers")
     if export is not None and not edits.is_literal(export):
-        load.refused = (
-            f"whether `{edits.short(model)}` is compiled is decided at run time by `{edits.short(export)}`"
-        )
+        how = f"is decided at run time by `{edits.short(export)}`"
+        if is_written_out(site, model):
+            load.refuse(f"whether `{edits.short(model)}` is compiled {how}")
+        else:
+            load.todo.append(
+                f"whether `{edits.short(model)}` names compiled files {how}: let it name the original"
+            )
         return
-    source = saved.source_of(model)
-    if source is None or load.given & {"config", "revision", "subfolder"}:
-        folder = edits.short(model)
-        load.refused = (
-            f"without `export=True` it loads compiled files from `{folder}`, made for legacy devices"
-        )
+    exported = saved.source_of(model)
+    text = path_text(site, model)
+    if exported is not None:
+        line = site.positions.span(exported.call).line
+        _take_options(site, load, exported)
+        _put_original(load, model, exported.values["model_id"].deep_clone(), f"line {line} compiled")
+    elif text:
+        _from_project(load, model, text, site.project.compiled(text, site.path))
+    elif not is_written_out(site, model):
+        load.todo.append(f"`{edits.short(model)}` named compiled files: let it name the original checkpoint")
+    else:
+        load.refuse(_compiled(model))
+
+
+def path_text(site: Site, value: cst.BaseExpression) -> str:
+    """The text of a path or id that is written out, also through names and `os.path.join`; else empty."""
+    text = _text(site, value)
+    origins = site.flow.origin_of(value)
+    if not text and origins.certain and len(origins.producers) == 1:
+        made = origins.producers[0].node
+        text = _text(site, made) if isinstance(made, cst.BaseExpression) else ""
+    return text
+
+
+def _text(site: Site, value: cst.BaseExpression) -> str:
+    names = {name.value: name for name in m.findall(value, m.Name()) if isinstance(name, cst.Name)}
+    constants = {each: text_of(constant(site, name)) for each, name in names.items()}
+    try:
+        parsed = ast.parse(edits.code_of(value).strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        return ""
+    return artefacts.text_of(parsed, constants)
+
+
+def _from_project(load: Load, model: cst.BaseExpression, text: str, said: tuple[Artefact, ...]) -> None:
+    originals = {(each.checkpoint, each.revision) for each in said}
+    if not originals:
+        load.refuse(_compiled(model))
+    elif len(originals) > 1:
+        told = ", ".join(f"`{each.checkpoint}` ({each.place})" for each in said)
+        load.refuse(f"which checkpoint `{text}` was compiled from is said in several ways: {told}")
+    else:
+        made = load.artefact = said[0]
+        for name, code in made.options:
+            if name in load.table.consumed and name not in ("export", "from_transformers"):
+                load.values.setdefault(name, edits.expression(code))
+        kind = dict(made.options).get("torch_dtype", "").strip("'\"").rpartition(".")[2]
+        if load.dtype is None and kind in ("bfloat16", "float16", "float32"):
+            load.cast = f"torch.{kind}"
+        if made.unseen:
+            load.todo.append(f"{made.place} gives the export options that cannot be read: check the dtype")
+        _put_original(load, model, edits.string(made.checkpoint), f"{made.place} compiled")
+        if made.revision and "revision" not in load.given:
+            load.args.append(edits.keyword("revision", edits.string(made.revision)))
+            load.given.add("revision")
+
+
+def _take_options(site: Site, load: Load, exported: Load) -> None:
+    """What the export said holds for whoever loads what it saved."""
+    for name, value in exported.values.items():
+        told = name in load.table.consumed and name not in ("export", "from_transformers")
+        if told and edits.is_literal(value):
+            load.values.setdefault(name, value.deep_clone())
+    if load.dtype is None and exported.dtype is not None and means_the_same(site, exported.dtype, load.call):
+        load.dtype = exported.dtype.deep_clone()
+
+
+def _put_original(load: Load, model: cst.BaseExpression, original: cst.BaseExpression, by: str) -> None:
+    folder = edits.short(model)
+    if load.given & {"config", "revision", "subfolder"}:
+        load.refuse(f"`{folder}` held what {by}, but what else is loaded with it may not fit the original")
         return
-    original, line = source
-    load.args = [arg.with_changes(value=original) if _is_model_id(arg) else arg for arg in load.args]
+    if load.id_arg is not None:
+        written = load.id_arg.with_changes(value=original)
+        load.args = [written if arg is load.id_arg else arg for arg in load.args]
+        load.id_arg = written
     load.drop(model)
-    load.todo.append(f"`{edits.short(model)}` held what line {line} compiled: the original is loaded instead")
+    load.todo.append(f"`{folder}` held what {by}: the original is loaded instead")
 
 
-def _is_model_id(arg: cst.Arg) -> bool:
-    return arg.keyword is None or arg.keyword.value == "pretrained_model_name_or_path"
+def _compiled(model: cst.BaseExpression) -> str:
+    return (
+        f"without `export=True` it loads compiled files from `{edits.short(model)}`, made for legacy devices"
+    )
+
+
+_JOINS = frozenset({"builtins.str", "os.path.join", "pathlib.Path"})
+
+
+def is_written_out(site: Site, value: cst.CSTNode) -> bool:
+    """Whether the code itself says which folder it is, in whole or in part; else it is given from outside."""
+    if isinstance(value, cst.Call):
+        return site.name_of(value.func) in _JOINS and any(
+            is_written_out(site, arg.value) for arg in value.args
+        )
+    if isinstance(value, (cst.Name, cst.Attribute, cst.Subscript)):
+        producers = site.flow.origin_of(value).producers
+        return any(
+            each.node is not None and each.node is not value and is_written_out(site, each.node)
+            for each in producers
+        )
+    return isinstance(value, (cst.BaseString, cst.BinaryOperation))

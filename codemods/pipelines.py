@@ -1,0 +1,199 @@
+"""Pipelines that Optimum Neuron made, `optimum.neuron.pipeline(...)`.
+
+Transformers' own `pipeline` runs the original checkpoint on the device, if it is told so: without
+`device="neuron"` it takes any model back to the CPU. What the legacy function did by itself is written
+out: the dtype of the compiled model, its batch size, the checkpoint that it loaded when none was named,
+and for text generation the decoding of its release. Transformers 5 has no pipeline for question
+answering: a short function takes its place where its calls ask for the best answer to one question. A
+pipeline of compiled files without a known original is marked, and so is one on several cores.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from neuronmigrate import catalogue, edits
+from neuronmigrate.codemod import Codemod
+from neuronmigrate.loads import pipelines
+from neuronmigrate.loads.arguments import Load, constant, text_of
+from neuronmigrate.loads.dtypes import settle_cast
+from neuronmigrate.loads.family import Family
+from neuronmigrate.loads.releases import by_release
+from neuronmigrate.loads.sources import Saved, settle_source
+from neuronmigrate.moving import Moved
+from neuronmigrate.site import Group, Site, Use
+
+codemod = Codemod(__name__)
+
+CLASSES = dict.fromkeys(pipelines.LEGACY, "transformers.pipeline")
+GENERATION_CONFIG = "transformers.GenerationConfig.from_model_config"
+
+
+class Pipelines(Family):
+    """Pipelines that load a checkpoint by themselves; those that get a model go with the model."""
+
+    makers = frozenset({""})
+    suits_pipelines = False
+    lost_calls = "its calls keep their arguments"
+
+    def decide(self, site: Site, use: Use) -> None:
+        """Leave a pipeline of a model that is loaded here to whoever answers for that model."""
+        if not _gets_model(site, use):
+            super().decide(site, use)
+
+    def is_load(self, use: Use) -> bool:
+        """Whether a use makes a pipeline."""
+        return use.call is not None and not use.ambiguous and not use.stored
+
+    def loads(self, site: Site) -> list[Use]:
+        """The uses that make a pipeline of a checkpoint."""
+        return [use for use in super().loads(site) if not _gets_model(site, use)]
+
+    def read(self, site: Site, use: Use, call: cst.Call) -> Load:
+        """The arguments, with the checkpoint of the release where none is named."""
+        load = super().read(site, use, call)
+        task = pipelines.task_of(site, load)
+        if "model_id" not in load.values and not load.refused:
+            _name_default(site, load, task)
+        return load
+
+    def settle(self, site: Site, load: Load, saved: Saved) -> None:
+        """Work out the checkpoint and the dtype."""
+        task = pipelines.task_of(site, load)
+        model = load.values.get("model_id")
+        if model is not None and (made := _made_elsewhere(site, model)):
+            load.todo.append(f"the model is loaded at {made}: it has to be a native one")
+        else:
+            settle_source(load, saved)
+        cores = load.values.get("tensor_parallel_size") or load.values.get("num_cores")
+        if cores is not None and edits.code_of(constant(site, cores)) not in ("1", "None"):
+            load.refuse(f"it runs on {edits.short(cores)} cores at once")
+        if task == "text-generation":
+            if cores is None and not load.refused:
+                load.todo.append("it ran on all cores by tensor parallelism; now it runs on one device")
+        else:
+            settle_cast(site, load)
+        if task == "question-answering" and not load.refused:
+            load.refuse(pipelines.answers(site, load))
+        if task == "feature-extraction":
+            _sentences(site, load)
+
+    def written(self, site: Site, group: Group, load: Load) -> cst.BaseExpression:
+        """The call of Transformers' function, or the function that answers questions."""
+        if pipelines.task_of(site, load) == "question-answering":
+            return pipelines.answerer(site, group, load, None)
+        args = pipelines.arguments(site, group, load, None)
+        site.keywords += [(load.native, arg.keyword.value) for arg in args if arg.keyword]
+        return edits.with_arguments(load.call, args)
+
+    def renamed(self, group: Group, load: Load) -> None:
+        """The legacy function goes where another one takes its place."""
+        if pipelines.task_of(group.site, load) != "question-answering":
+            super().renamed(group, load)
+
+    def finish(self, site: Site, group: Group, load: Load) -> None:
+        """Leave the checkpoint's generation_config.json aside, as NxD models did."""
+        if pipelines.task_of(site, load) != "text-generation":
+            return
+        aside = by_release(site, [], "", {"0.0.12": False, "0.2.0": True})
+        if not aside:
+            return
+        assign = site.parent(load.call)
+        line = site.statement(load.call)
+        if (
+            isinstance(assign, cst.Assign)
+            and len(assign.targets) == 1
+            and edits.is_pure(assign.targets[0].target)
+            and isinstance(line, cst.SimpleStatementLine)
+            and len(line.body) == 1
+        ):
+            pipe = assign.targets[0].target
+            template = f"{{pipe}}.model.generation_config = {GENERATION_CONFIG}({{pipe}}.model.config)"
+            group.insert(line, group.statements(template, pipe=pipe.deep_clone()), before=False)
+        else:
+            load.todo.append(
+                "give it a name and set `pipe.model.generation_config = "
+                "GenerationConfig.from_model_config(pipe.model.config)`, or generation_config.json acts"
+            )
+
+    def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
+        """Calls take and give what they did."""
+        return Moved()
+
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
+        """The parts of a pipeline are where they were; its model is on the device."""
+        line = site.positions.span(node).line
+        if load is not None and pipelines.task_of(site, load) == "question-answering":
+            todo.append(f"line {line}: a function has no `{node.attr.value}`")
+        elif node.attr.value == "save_pretrained":
+            todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
+
+    def why(self, load: Load, calls: int) -> str:
+        """What was done, for the report."""
+        if text_of(load.values.get("task", load.call)) == "question-answering":
+            return "question-answering has no pipeline in Transformers 5: a function takes the likeliest span"
+        return "Transformers' pipeline loads the original checkpoint onto the device, without an export"
+
+    def by_hand(self, load: Load) -> str:
+        """What a person can write where a pipeline is only marked."""
+        return 'by hand: `transformers.pipeline(task, original id, dtype=torch.float32, device="neuron")`'
+
+    def advice(self, use: Use) -> str:
+        """What to do with the function as a value."""
+        return 'use `transformers.pipeline` and pass `device="neuron"` and `dtype=torch.float32` to it'
+
+
+def _gets_model(site: Site, use: Use) -> bool:
+    """Whether a pipeline gets a legacy model that this file loads."""
+    if use.call is None:
+        return False
+    given = [arg for arg in use.call.args if arg.keyword and arg.keyword.value == "model"]
+    given += [arg for arg in use.call.args[1:2] if not arg.keyword and not arg.star]
+    return any(
+        isinstance(each.node, cst.Call) and catalogue.is_legacy(each.name)
+        for arg in given
+        for each in site.flow.origin_of(arg.value).producers
+    )
+
+
+def _name_default(site: Site, load: Load, task: str) -> None:
+    """Write the checkpoint that was loaded when none was named."""
+    name = pipelines.DEFAULTS.get(task)
+    if task == "text-generation":
+        name = by_release(site, load.todo, "the checkpoint", pipelines.GENERATORS)
+    if name is None:
+        load.refuse("which checkpoint it loads for this task cannot be seen from here")
+        return
+    if task == "object-detection":
+        load.todo.append(f"`{name}`, which it loaded by default, is no detector: name one")
+    load.id_arg = edits.keyword("model", edits.string(name))
+    load.args.append(load.id_arg)
+    load.given.add("model")
+    load.values["model_id"] = load.id_arg.value
+
+
+def _made_elsewhere(site: Site, model: cst.BaseExpression) -> str:
+    """Where a legacy model object is made that another module loads."""
+    for each in site.flow.origin_of(model).producers:
+        if each.called and each.node is None and each.place and each.name.startswith("optimum.neuron."):
+            return each.place
+    return ""
+
+
+def _sentences(site: Site, load: Load) -> None:
+    """From 0.0.22 on a sentence encoder gave one vector for each text, not one for each token."""
+    if load.refused or not by_release(site, [], "", {"0.0.7": False, "0.0.22": True}):
+        return
+    text = text_of(constant(site, load.values["model_id"]))
+    if text.startswith("sentence-transformers/"):
+        load.refuse("it gave one vector for each text, where Transformers' pipeline gives one for each token")
+    elif text not in pipelines.DEFAULTS.values():
+        load.todo.append(
+            "should the checkpoint be one of sentence-transformers: it gave one vector for each text, where "
+            "this gives one for each token (`SentenceTransformer(...).encode` gives the former)"
+        )
+
+
+family = Pipelines(codemod, CLASSES, pipelines.TABLE)

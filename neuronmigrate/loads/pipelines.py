@@ -1,0 +1,434 @@
+"""`pipeline(...)`: what the legacy function did by itself, written as arguments of the native one.
+
+Sources: pipelines/transformers/base.py of optimum-neuron 0.0.7 to 0.4.5, pipelines/ of Transformers 5.24.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.flow import UseKind
+from neuronmigrate.loads.arguments import (
+    CAST,
+    COMPILER,
+    SHAPES,
+    Given,
+    Load,
+    Table,
+    constant,
+    means_the_same,
+    sorted_arguments,
+    take_apart,
+    text_of,
+    unread,
+)
+from neuronmigrate.loads.releases import by_release
+from neuronmigrate.site import Group, Site, Use
+
+LEGACY = tuple(
+    f"optimum.neuron.{module}pipeline"
+    for module in ("", "pipelines.", "pipelines.transformers.", "pipelines.transformers.base.")
+)
+NATIVE = ("transformers.pipeline", "transformers.pipelines.pipeline")
+
+# What the legacy function loaded when no model was named; for text generation it changed with 0.2.0.
+DEFAULTS = {
+    "audio-classification": "facebook/wav2vec2-large-960h-lv60-self",
+    "automatic-speech-recognition": "facebook/wav2vec2-large-960h-lv60-self",
+    "feature-extraction": "distilbert-base-cased",
+    "fill-mask": "bert-base-cased",
+    "image-classification": "microsoft/beit-base-patch16-224-pt22k-ft22k",
+    "image-segmentation": "apple/deeplabv3-mobilevit-small",
+    "object-detection": "apple/deeplabv3-mobilevit-small",
+    "question-answering": "distilbert-base-cased-distilled-squad",
+    "text-classification": "distilbert-base-uncased-finetuned-sst-2-english",
+    "token-classification": "dbmdz/bert-large-cased-finetuned-conll03-english",
+}
+GENERATORS = {"0.0.12": "gpt2", "0.2.0": "Qwen/Qwen2.5-0.5B-Instruct"}
+
+# What has to stand beside a model object, which the legacy function took from `model.preprocessors`.
+COMPANIONS = {
+    "audio-classification": "feature_extractor",
+    "automatic-speech-recognition": "feature_extractor",
+    "image-classification": "image_processor",
+    "image-segmentation": "image_processor",
+    "object-detection": "image_processor",
+}
+
+REMOVED = {
+    "question-answering": "take the best span of `AutoModelForQuestionAnswering`'s start and end logits",
+    "summarization": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
+    "text2text-generation": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
+    "translation": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
+    "visual-question-answering": "use `image-text-to-text` with a model for it",
+}
+"""Tasks that Transformers 5 has no pipeline for, and what to do."""
+
+
+def _inner(site: Site, load: Load, given: Given) -> None:
+    """Take `input_shapes` and `compiler_args` apart; what cannot be seen in them is told."""
+    if edits.code_of(given.seen) == "None":
+        return
+    if not take_apart(site, load, given.seen):
+        load.drop(given.seen)
+        lost = "batch_size=" if given.name == "input_shapes" else "dtype=torch.bfloat16"
+        load.todo.append(
+            f"what `{given.name}` holds cannot be seen from here: write `{lost}` if it asked for it"
+        )
+
+
+def _ignored_dtype(site: Site, load: Load, given: Given) -> None:
+    """The legacy function loaded the model without it."""
+    load.drop(given.seen)
+    load.todo.append(f"`{given.name}` had no effect on compiled models, which held float32")
+
+
+TABLE = Table(
+    kept=frozenset(
+        {
+            "config",
+            "feature_extractor",
+            "image_processor",
+            "revision",
+            "token",
+            "tokenizer",
+            "trust_remote_code",
+            "use_fast",
+        }
+    ),
+    renamed={"use_auth_token": "token"},
+    consumed=CAST | {"batch_size", "export", "num_cores", "sequence_length", "tensor_parallel_size"},
+    dropped=(COMPILER | SHAPES | {"device", "device_id", "device_map", "framework"})
+    - {"batch_size", "sequence_length", "configs", "preprocessors", "neuron_config", "task"},
+    special={
+        "compiler_args": _inner,
+        "dtype": _ignored_dtype,
+        "input_shapes": _inner,
+        "torch_dtype": _ignored_dtype,
+    },
+    positional=("tokenizer", "feature_extractor"),
+    leading=("task",),
+    identifier="model",
+    passes=True,
+)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """The calls of a pipeline that can be seen, and whether there may be others."""
+
+    seen: tuple[cst.Call, ...]
+    lost: bool
+
+    @classmethod
+    def of(cls, site: Site, made: cst.Call) -> Calls:
+        found = site.flow.uses_of(made)
+        calls: list[cst.Call] = []
+        lost = bool(found.lost)
+        for use in found.uses:
+            parent = site.parent(use.node)
+            if isinstance(parent, cst.Call) and parent.func is use.node:
+                calls.append(parent)
+            elif use.kind in (UseKind.ARGUMENT, UseKind.STORED, UseKind.HANDED_ON, UseKind.OTHER):
+                lost = True
+        return cls(tuple(calls), lost)
+
+    def give(self, name: str) -> bool:
+        """Whether one of them gives a keyword, or may."""
+        return any(
+            arg.star or (arg.keyword and arg.keyword.value == name) for c in self.seen for arg in c.args
+        )
+
+    def all_give(self, *names: str) -> bool:
+        """Whether each of them gives one of these keywords."""
+        return not self.lost and all(
+            any(arg.keyword and arg.keyword.value in names for arg in call.args) for call in self.seen
+        )
+
+
+def task_of(site: Site, load: Load) -> str:
+    """The task of a pipeline; empty when it is not written out."""
+    return text_of(constant(site, load.values["task"])) if "task" in load.values else ""
+
+
+def arguments(site: Site, group: Group, load: Load, made: Load | None) -> list[cst.Arg]:
+    """The arguments of the native call. `made` is the load of the model that it gets, if it gets one."""
+    task = task_of(site, load)
+    args = list(load.args)
+    if made is not None:
+        companion = COMPANIONS.get(task, "tokenizer")
+        if not load.given & {"tokenizer", "feature_extractor", "image_processor"}:
+            _add_companion(site, load, made, companion, args)
+    elif task != "text-generation":
+        args.append(edits.keyword("dtype", group.expression(load.cast)))
+    if task == "text-generation":
+        _text_generation(site, group, load, made, args)
+    elif not task:
+        load.todo.append("`question-answering` is no task of Transformers 5, should this be one")
+    args.append(edits.keyword("device", edits.string("neuron")))
+    batch = _batch_size(site, load, made)
+    if batch is not None:
+        args.append(edits.keyword("batch_size", batch))
+        if task == "text-generation":
+            load.todo.append(
+                "a batch needs `tokenizer.pad_token_id`, which was set to the end of text where it lacked"
+            )
+    return args
+
+
+def _add_companion(site: Site, load: Load, made: Load, companion: str, args: list[cst.Arg]) -> None:
+    """Give the tokenizer or processor of the model, which came with the compiled files."""
+    source = made.id_arg.value if made.id_arg is not None else None
+    if source is not None and (edits.is_literal(source) or means_the_same(site, source, load.call)):
+        args.append(edits.keyword(companion, source.deep_clone()))
+    else:
+        load.todo.append(f"it needs `{companion}=`, which came with the compiled model")
+
+
+def _batch_size(site: Site, load: Load, made: Load | None) -> cst.BaseExpression | None:
+    """The batch size of the compiled model, which the pipeline took over; None for that of one."""
+    value = load.values.get("batch_size")
+    if value is None and made is not None:
+        value = made.told.get("batch_size")
+        value = constant(site, value) if value is not None else None
+    if value is None or edits.code_of(value) in ("1", "None"):
+        return None
+    for each in filter(None, (load, made)):
+        each.keep(value)
+    if edits.is_literal(value):
+        return value.deep_clone()
+    if edits.is_pure(value) and (made is None or means_the_same(site, value, load.call)):
+        return value.deep_clone()
+    load.todo.append(f"it ran in batches of `{edits.short(value)}`: give that as `batch_size=`")
+    return None
+
+
+# Text generation.
+
+# Dtype and decoding by the release that began with them: `file` is what generation_config.json says, `same`
+# is the pipeline's own sampling, which Transformers had from 4.57 on.
+_GENERATION = {
+    "0.0.12": ("torch.float32", "file"),
+    "0.2.0": ("torch.bfloat16", "greedy"),
+    "0.4.0": ("torch.float32", "unknown"),
+    "0.4.1": ('"auto"', "unknown"),
+    "0.4.2": ('"auto"', "same"),
+}
+_CASTS = {"bf16": "torch.bfloat16", "f32": "torch.float32", "fp16": "torch.float16", "fp32": "torch.float32"}
+
+
+def _text_generation(site: Site, group: Group, load: Load, made: Load | None, args: list[cst.Arg]) -> None:
+    """Write the dtype and the decoding that a release chose by itself (inference-by-release section 9)."""
+    cast, way = by_release(site, load.todo, "what it does by default", _GENERATION)
+    if made is None:
+        asked = load.values.get("auto_cast_type")
+        kind = text_of(asked) if asked is not None else ""
+        args.append(edits.keyword("dtype", group.expression(_CASTS.get(kind, cast))))
+    calls = Calls.of(site, load.call)
+    length = bool(load.given & {"max_new_tokens", "max_length"}) or calls.all_give(
+        "max_new_tokens", "max_length"
+    )
+    chosen = "do_sample" in load.given or calls.all_give("do_sample")
+    if way == "greedy":
+        if not chosen:
+            args.append(edits.keyword("do_sample", cst.Name("False")))
+        if not length and not calls.lost and not calls.give("max_length"):
+            args.append(edits.keyword("max_new_tokens", cst.Integer("20")))
+        elif not length:
+            load.todo.append("calls that give no length made 20 new tokens; now they make up to 256")
+    elif way == "file" and not (chosen and length):
+        load.todo.append(
+            "where neither the calls nor generation_config.json say it, decoding was greedy and ended at 20 "
+            "tokens in all; now it is do_sample=True, temperature=0.7 and max_new_tokens=256"
+        )
+    elif way == "unknown" and not (chosen and length):
+        load.todo.append("say `do_sample=` and `max_new_tokens=`: the pipeline's defaults are True and 256")
+
+
+# Question answering, which Transformers 5 has no pipeline for.
+
+ANSWERER = '''\
+def {name}(model, tokenizer):
+    """Answer with the likeliest words of the context, as the pipeline of Transformers 4 did."""
+
+    def answer(question, context):
+        inputs = tokenizer(question, context, truncation="only_second", return_tensors="pt")
+        outside = torch.tensor([part != 1 for part in inputs.sequence_ids(0)])
+        outside[0] = False
+        with torch.no_grad():
+            output = model(**inputs.to(model.device))
+        start = output.start_logits[0].float().cpu().masked_fill(outside, -10000).softmax(0)
+        end = output.end_logits[0].float().cpu().masked_fill(outside, -10000).softmax(0)
+        start[0] = end[0] = 0
+        spans = torch.outer(start, end).triu().tril(14).flatten()
+        found = {{}}
+        # Several spans of tokens may be the same words: what they score counts together.
+        for index in spans.topk(min(12, len(spans))).indices.tolist():
+            if spans[index] > 0:
+                first, last = (inputs.token_to_word(0, token) for token in divmod(index, len(end)))
+                begin, stop = inputs.word_to_chars(0, first, 1).start, inputs.word_to_chars(0, last, 1).end
+                words = context[begin:stop]
+                best = found.setdefault(
+                    words.lower(), {{"score": 0.0, "start": begin, "end": stop, "answer": words}}
+                )
+                best["score"] += float(spans[index])
+        return max(found.values(), key=lambda each: each["score"])
+
+    return answer
+'''
+_ANSWERED = "question-answering has no pipeline in Transformers 5: a function takes the likeliest span"
+_CUT = "a context beyond the model's positions is cut, not searched in parts"
+
+
+def answers(site: Site, load: Load) -> str:
+    """Why the function cannot answer the calls of a question answering pipeline; empty if it can."""
+    for call in Calls.of(site, load.call).seen:
+        names = [arg.keyword.value if arg.keyword else arg.star for arg in call.args]
+        if sorted(names) != ["context", "question"] or any(
+            isinstance(arg.value, (cst.List, cst.ListComp, cst.Tuple)) for arg in call.args
+        ):
+            return (
+                f"Transformers 5 has no pipeline for question answering, and `{edits.short(call)}` asks for "
+                "more than the best answer to one question"
+            )
+    extra = (
+        load.given - {"task", "model", "tokenizer"} - {*HUB, "export", "batch_size", "device", "framework"}
+    )
+    extra -= {"input_shapes", "compiler_args", *SHAPES, *CAST, *COMPILER}
+    if extra:
+        return f"Transformers 5 has no pipeline for question answering that takes `{min(extra)}`"
+    return ""
+
+
+HUB = frozenset({"revision", "token", "trust_remote_code"})
+
+
+def answerer(site: Site, group: Group, load: Load, made: Load | None) -> cst.BaseExpression:
+    """The function that takes the place of a question answering pipeline."""
+    helper = group.helper("question_answerer", ANSWERER)
+    by_name = {arg.keyword.value: arg for arg in load.args if arg.keyword}
+    model = load.id_arg.value if load.id_arg is not None else edits.string(DEFAULTS["question-answering"])
+    tokenizer = by_name["tokenizer"].value if "tokenizer" in by_name else None
+    hub = [arg.with_changes(comma=cst.MaybeSentinel.DEFAULT) for name, arg in by_name.items() if name in HUB]
+    load.todo.append(_CUT)
+    if made is not None:
+        if tokenizer is None:
+            source = made.id_arg.value if made.id_arg is not None else None
+            if source is None or not (edits.is_literal(source) or means_the_same(site, source, load.call)):
+                group.refuse("the question answering pipeline needs `tokenizer=`")
+            else:
+                tokenizer = _loaded(group, "transformers.AutoTokenizer", source.deep_clone(), [])
+    else:
+        tokenizer = tokenizer or model.deep_clone()
+        cast = edits.keyword("dtype", group.expression(load.cast))
+        place = edits.keyword("device_map", edits.string("neuron"))
+        model = _loaded(group, "transformers.AutoModelForQuestionAnswering", model, [*hub, cast, place])
+    if tokenizer is not None and text_of(constant(site, tokenizer)):
+        tokenizer = _loaded(
+            group, "transformers.AutoTokenizer", tokenizer, [each.deep_clone() for each in hub]
+        )
+    return edits.expression(
+        "{helper}({model}, {tokenizer})", helper=helper, model=model, tokenizer=tokenizer or model
+    )
+
+
+def _loaded(
+    group: Group, owner: str, source: cst.BaseExpression, options: list[cst.Arg]
+) -> cst.BaseExpression:
+    call = group.expression(f"{owner}.from_pretrained({{source}})", source=source)
+    assert isinstance(call, cst.Call)
+    return edits.with_arguments(call, [*call.args, *options])
+
+
+# Model objects that are handed to a pipeline.
+
+
+def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
+    """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
+    moved = site.notes.setdefault("moved", set())
+    if call in moved:
+        return
+    moved.add(call)
+    task = next(
+        (
+            arg.value
+            for at, arg in enumerate(call.args)
+            if (arg.keyword.value if arg.keyword else at) in ("task", 0)
+        ),
+        None,
+    )
+    text = text_of(constant(site, task)) if task is not None else ""
+    removed = "translation" if text.startswith("translation_") else text
+    if removed in REMOVED:
+        site.mark(
+            call, "transformers.pipeline", f"Transformers 5 has no pipeline for `{text}`", REMOVED[removed]
+        )
+        return
+    places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
+    hidden = any(each.star for each in call.args)
+    if hidden or len(places) > 1 or (places and not _is_host(site, places[0].value)):
+        line = site.positions.span(call).line
+        todo.append(f'line {line}: the pipeline moves the model, unless it is told `device="neuron"`')
+        return
+    kept = [each for each in call.args if each not in places]
+    group.replace(call, edits.with_arguments(call, [*kept, edits.keyword("device", edits.string("neuron"))]))
+
+
+def hand_to_legacy(site: Site, group: Group, made: Load, call: cst.Call) -> None:
+    """Turn a legacy pipeline that gets a model object into a native one."""
+    moved = site.notes.setdefault("moved", set())
+    use = _use_of(site, call)
+    if call in moved or use is None:
+        return
+    moved.add(call)
+    site.settled.add(use)
+    load = sorted_arguments(site, use, call, NATIVE[0], TABLE)
+    answering = task_of(site, load) == "question-answering"
+    why = "Transformers' pipeline gets the model and is told to stay on the device"
+    if not load.refused and answering:
+        load.refused = answers(site, load)
+        why = _ANSWERED
+    if load.refused:
+        group.refuse(load.refused)
+    elif answering:
+        group.replace(call, answerer(site, group, load, made))
+    else:
+        args = arguments(site, group, load, made)
+        site.keywords += [(NATIVE[0], arg.keyword.value) for arg in args if arg.keyword]
+        group.rename(use, NATIVE[0])
+        group.replace(call, edits.with_arguments(call, args))
+    load.todo += unread(site, group, load, [load, made])
+    if load.todo:
+        group.review(call, use.name, why, "; ".join(dict.fromkeys(load.todo)))
+    else:
+        group.fixed(call, use.name, why)
+
+
+def left_with(site: Site, model: cst.Call) -> None:
+    """Mark the legacy pipelines that get a model which stays a legacy one."""
+    for each in site.flow.uses_of(model).uses:
+        arg = site.parent(each.node)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        use = _use_of(site, call) if isinstance(call, cst.Call) else None
+        if use is not None and use not in site.settled:
+            site.settled.add(use)
+            site.mark(
+                use.whole,
+                use.name,
+                "the model that it gets stays a legacy one",
+                'once it is a native one: `transformers.pipeline(..., device="neuron")`',
+            )
+
+
+def _use_of(site: Site, call: cst.Call) -> Use | None:
+    return next((use for use in site.uses if use.call is call and use.claim in LEGACY), None)
+
+
+def _is_host(site: Site, value: cst.BaseExpression) -> bool:
+    """Whether a device is written out: nothing but the Neuron device can be meant now."""
+    if isinstance(value, cst.Call) and site.name_of(value.func) == "torch.device" and len(value.args) == 1:
+        value = value.args[0].value
+    return edits.is_literal(value)
