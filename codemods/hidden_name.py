@@ -16,7 +16,8 @@ import libcst as cst
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
-from neuronmigrate.names import last_name
+from neuronmigrate.names import Kind, last_name
+from neuronmigrate.processes import xla_starts
 from neuronmigrate.site import Site
 
 codemod = Codemod(__name__)
@@ -124,6 +125,8 @@ def _backend(site: Site, node: cst.BaseExpression, text: str) -> bool:
     if text not in _BACKENDS or call is None or not isinstance(arg, cst.Arg):
         return False
     keyword = arg.keyword.value if arg.keyword is not None else ""
+    if call in xla_starts(site) or _is_own(site, call.func):
+        return True
     name = site.name_of(call.func) or last_name(call.func)
     if name.partition(".")[0] in FOREIGN:
         return False
@@ -135,6 +138,12 @@ def _backend(site: Site, node: cst.BaseExpression, text: str) -> bool:
     advice = _COMPILE if function == "compile" else _BACKENDS[text]
     site.mark(node, text, f"`{text}` is a backend that the legacy packages register", advice)
     return True
+
+
+def _is_own(site: Site, func: cst.BaseExpression) -> bool:
+    """Whether a function of this file is called."""
+    bindings = site.names.bindings_at(func) if isinstance(func, cst.Name) else ()
+    return any(binding.kind in (Kind.FUNCTION, Kind.CLASS) for binding in bindings)
 
 
 def _call_around(site: Site, node: cst.CSTNode) -> cst.Call | None:

@@ -7,17 +7,18 @@ profiler or a timer, becomes `torch.neuron.synchronize()`. Operations are still 
 cuts steps and reads a clock gets a synchronize before each reading.
 
 Marked are a step that is passed on as a function, one whose result is used, one that decides at run time
-whether it waits, and one in a function that adds step closures, because that is where they run.
+whether it waits.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
 from neuronmigrate import catalogue, edits
+from neuronmigrate.clocks import calls_in, synchronize_clocks
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.effects import forget, is_harmless
@@ -31,21 +32,6 @@ STEPS = (
     "torch_xla.sync",
 )
 WAIT = "torch_xla.core.xla_model.wait_device_ops"
-CLOSURE = "torch_xla.core.xla_model.add_step_closure"
-CLOCKS = frozenset(
-    {
-        "time.monotonic",
-        "time.monotonic_ns",
-        "time.perf_counter",
-        "time.perf_counter_ns",
-        "time.time",
-        "time.time_ns",
-        "timeit.default_timer",
-    }
-)
-SYNCHRONIZES = frozenset(
-    {"torch.accelerator.synchronize", "torch.cuda.synchronize", "torch.neuron.synchronize"}
-)
 PROFILERS = frozenset(
     {
         "torch.autograd.profiler.profile",
@@ -122,15 +108,6 @@ def _is_dropped(site: Site, use: Use, statement: cst.Expr) -> bool:
             "write `torch.neuron.synchronize()` where it has to wait and drop it elsewhere",
         )
         return False
-    function = site.names.function_of(call)
-    if any(each.name == CLOSURE and site.names.function_of(each.node) is function for each in site.uses):
-        site.mark(
-            call,
-            use.name,
-            "the functions given to `add_step_closure` run here",
-            "call them where they are added, or here if they have to see later changes, then drop the step",
-        )
-        return False
     if wait is not None and edits.code_of(wait) == "True":
         _synchronize(site, use, "a step that waits for the device is `torch.neuron.synchronize()`")
         return False
@@ -151,10 +128,10 @@ def _synchronize(site: Site, use: Use, why: str) -> None:
 def _measured_beside(site: Site, statement: cst.Expr) -> str:
     """What measures the device right before or after a step."""
     before, after = _neighbours(site, statement)
-    for call in _calls(after):
+    for call in calls_in(after):
         if MEMORY.fullmatch(site.name_of(call.func) or ""):
             return "memory is measured right after it"
-    for call in [*_calls(before), *_calls(after)]:
+    for call in [*calls_in(before), *calls_in(after)]:
         if _is_profiler(site, call):
             return "a profiler starts or stops beside it"
         if isinstance(call.func, cst.Attribute) and call.func.attr.value in TIMER_METHODS:
@@ -191,17 +168,6 @@ def _neighbours(site: Site, statement: cst.Expr) -> tuple[cst.CSTNode | None, cs
     return before, after
 
 
-def _calls(node: cst.CSTNode | None) -> Iterator[cst.Call]:
-    """The calls in a statement; of a compound one, in its header."""
-    todo: list[cst.CSTNode] = [] if node is None else [node]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, cst.Call):
-            yield part
-        if not isinstance(part, (cst.BaseSuite, cst.Lambda, cst.Else, cst.Finally, cst.ExceptHandler)):
-            todo.extend(part.children)
-
-
 class _Removal:
     """Takes all dropped steps of a file out, and what holds nothing else."""
 
@@ -209,7 +175,6 @@ class _Removal:
         self.site = site
         self.dropped = dropped
         self.done: set[cst.Expr] = set()
-        self.timed: set[object] = set()
 
     def decide(self) -> None:
         for statement, use in self.dropped.items():
@@ -239,7 +204,7 @@ class _Removal:
             member = self.dropped[each]
             assert member.call is not None
             group.uncertain = group.uncertain or not member.certain
-            clocks = self._synchronize_clocks(group, member)
+            clocks = synchronize_clocks(self.site, group, member.call, self._is_gone)
             if clocks:
                 group.review(member.call, member.name, RUNS_AT_ONCE, clocks)
             elif todo:
@@ -419,66 +384,6 @@ class _Removal:
         callers = [node for each in bindings for node in self.site.names.references(each)]
         where = f"its {len(callers)} uses in this file" if len(callers) > 1 else "its callers"
         return f"`{name}` does nothing any more: {where} can go too"
-
-    def _synchronize_clocks(self, group: Group, use: Use) -> str:
-        """Put a synchronize before each clock read of the function around a step; say where."""
-        site = self.site
-        assert use.call is not None
-        function = site.names.function_of(use.call)
-        if function in self.timed or "neuronmigrate:" in edits.code_of(site.statement(use.call)):
-            # A step that is silenced takes nothing along.
-            return ""
-        self.timed.add(function)
-        lines: list[Statement] = []
-        read: list[Statement] = []
-        for call in site.names.calls:
-            if site.name_of(call.func) in CLOCKS and site.names.function_of(call) is function:
-                line = self._place_before(call)
-                if line is not None and line not in read:
-                    if not self._is_waited_for(line, read):
-                        lines.append(line)
-                    read.append(line)
-        for line in lines:
-            group.insert(line, group.statements("torch.neuron.synchronize()\n"))
-        if not lines:
-            return ""
-        numbers = sorted(site.positions.span(line).line for line in lines)
-        where = f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-        return (
-            f"a synchronize now stands before each clock read ({where} of the old file), so that the time "
-            "has the work of the device in it: drop those that measure something else"
-        )
-
-    def _place_before(self, call: cst.Call) -> Statement | None:
-        """The statement before which to wait, so that the device is done when a clock is read."""
-        line = self.site.statement(call)
-        if isinstance(line, cst.SimpleStatementLine):
-            return line
-        if isinstance(line, (cst.While, cst.FunctionDef, cst.ClassDef)):
-            return None
-        is_elif = isinstance(line, cst.If) and isinstance(self.site.parent(line), cst.If)
-        return None if is_elif else line
-
-    def _is_waited_for(self, line: Statement, read: Sequence[Statement]) -> bool:
-        """Whether the statement before a clock read waits for the device, or reads a clock itself."""
-        block = self.site.parent(line)
-        body = list(getattr(block, "body", ()))
-        for earlier in reversed(body[: body.index(line)]):
-            if isinstance(earlier, cst.SimpleStatementLine) and self._is_gone(earlier):
-                continue
-            if not isinstance(earlier, cst.SimpleStatementLine):
-                return False
-            return earlier in read or any(self._waits(call) for call in _calls(earlier))
-        return False
-
-    def _waits(self, call: cst.Call) -> bool:
-        if self.site.name_of(call.func) in SYNCHRONIZES:
-            return True
-        for use in self.site.uses:
-            if use.call is call and use.claim in codemod.claimed:
-                wait = edits.arguments(call, ("wait",)).value("wait")
-                return use.claim == WAIT or (wait is not None and edits.code_of(wait) == "True")
-        return False
 
 
 def _is_text(node: cst.CSTNode) -> bool:

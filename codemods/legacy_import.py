@@ -16,26 +16,23 @@ from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.imports import guarded_try, imported_name
 from neuronmigrate.names import Binding
+from neuronmigrate.processes import REGISTERS, xla_starts
 from neuronmigrate.site import Site
 
 codemod = Codemod(__name__)
-
-# Imported for what they register, so that they look unused.
-REGISTERS = {
-    "torch_xla.distributed.xla_backend": 'it registers the process group "xla"',
-    "torch_xla.experimental.pjrt_backend": "it registers the rendezvous pjrt://",
-    "torch_xla.experimental.xla_backend": 'it registers the process group "xla"',
-}
 
 
 @codemod.once
 def decide(site: Site) -> None:
     """Release the imports that may go, and mark those that may not."""
+    starts = xla_starts(site)
     for binding in site.names.imports:
         alias = binding.node
         if not isinstance(alias, cst.ImportAlias) or alias in site.released:
             continue
         name = imported_name(binding)
+        if starts and name in REGISTERS and (binding.dotted or not site.names.references(binding)):
+            continue  # it goes with the group that it registers
         if name == "torch_neuronx" or name.partition(".")[0] == "torch_neuron":
             _note(site, alias, binding, name)
             continue

@@ -12,7 +12,6 @@ replicas, or with its result in use it is an exchange of data, and marked with t
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import libcst as cst
@@ -20,7 +19,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget, is_harmless
-from neuronmigrate.processes import Group, group_at
+from neuronmigrate.processes import Group, group_at, is_about_ranks
 from neuronmigrate.site import Site, Use
 
 codemod = Codemod(__name__)
@@ -35,7 +34,6 @@ SOME_TODO = (
     "let every process create `group = dist.new_group(ranks)`, and those ranks all-reduce one element over "
     "it: the native barrier knows the default group only"
 )
-_ABOUT_RANKS = re.compile(r"(?:^|_)(?:rank|ordinal|master|main_process|chief|leader)")
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def _condition(site: Site, node: cst.CSTNode) -> Condition | None:
     """The innermost question about the rank that decides whether a process gets to a node."""
     current = node
     for around in site.ancestors(node):
-        if isinstance(around, cst.If) and current is not around.test and _is_about_ranks(around.test):
+        if isinstance(around, cst.If) and current is not around.test and is_about_ranks(around.test):
             return _asked(around.test, current is around.body)
         if isinstance(around, (cst.IndentedBlock, cst.Module)):
             for statement in around.body:
@@ -150,7 +148,7 @@ def _condition(site: Site, node: cst.CSTNode) -> Condition | None:
                 if (
                     isinstance(statement, cst.If)
                     and statement.orelse is None
-                    and _is_about_ranks(statement.test)
+                    and is_about_ranks(statement.test)
                     and _leaves(statement.body)
                 ):
                     return _asked(statement.test, False)
@@ -173,16 +171,6 @@ def _asked(test: cst.BaseExpression, wanted: bool) -> Condition:
             if isinstance(only.operator, (cst.NotEqual, cst.GreaterThan)):
                 return Condition(text, not wanted)
     return Condition(edits.short(test.with_changes(lpar=[], rpar=[])), wanted)
-
-
-def _is_about_ranks(test: cst.BaseExpression) -> bool:
-    todo: list[cst.CSTNode] = [test]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, cst.Name) and _ABOUT_RANKS.search(node.value):
-            return True
-        todo.extend(node.children)
-    return False
 
 
 def _leaves(block: cst.BaseSuite) -> bool:

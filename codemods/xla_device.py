@@ -56,7 +56,7 @@ def decide(site: Site, use: Use) -> None:
         todo = 'pass a function that returns `torch.device("neuron")`'
         site.mark(use.chain, use.name, "the function is passed on, not called", todo)
         return
-    bound = edits.arguments(call, ("n", "devkind"))
+    bound = edits.arguments(call, ("n", "devkind", "index"))
     given = {name: arg.value for name, arg in bound.by_name.items() if edits.code_of(arg.value) != "None"}
     index = given.pop("index", None) or given.pop("n", None)
     if bound.spread or bound.extra or given:
@@ -118,7 +118,6 @@ class _Ends:
     compared: list[tuple[cst.Comparison, cst.BaseExpression]] = field(default_factory=list)
     """Comparisons, and what holds the value there."""
     attributes: list[cst.Attribute] = field(default_factory=list)
-    backends: list[cst.Arg] = field(default_factory=list)
     """Arguments that name the backend of a process group."""
     unknown: list[cst.Call] = field(default_factory=list)
     """Calls of functions that may do anything with it."""
@@ -150,8 +149,8 @@ def _sort(site: Site, arg: cst.Arg, ends: _Ends) -> None:
     name = site.name_of(call.func) or ""
     is_device = takes_device(site, arg)
     if name in PROCESS_GROUPS:
-        ends.backends.append(arg)
-    elif is_device:
+        return  # the backend is called as the device is
+    if is_device:
         ends.devices.append(arg)
     elif is_device is None:
         ends.likely.append(arg)
@@ -357,10 +356,6 @@ class _Strings:
                 self._mark_contract(node, ends)
             return
         self.done.add(node)
-        if ends.backends:
-            why = "the same string names the device and a process group"
-            site.mark(node, '"xla"', why, 'write `"neuron"` for both once the group is started natively')
-            return
         indexed = next((call for call in map(site.parent, ends.devices) if _has_index(site, call)), None)
         if indexed is not None:
             site.mark(node, '"xla"', f"`{edits.short(indexed)}` asks for a device by its index", INSTEAD)

@@ -423,7 +423,7 @@ _APART = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
 
 
 def _is_helper(inserted: Statement, block: cst.CSTNode) -> bool:
-    return isinstance(inserted, cst.FunctionDef) and isinstance(block, cst.Module)
+    return isinstance(inserted, (cst.FunctionDef, cst.ClassDef)) and isinstance(block, cst.Module)
 
 
 def _with_leading(statement: Statement, lines: Sequence[cst.EmptyLine], *, front: bool) -> Statement:

@@ -73,7 +73,7 @@ Edit = Replace | ReplaceStatement | Insert | Unindent
 class Arguments:
     """The arguments of a call, looked up by the parameters of the legacy callable.
 
-    `spread` is true when a `*` or `**` hides some of them.
+    `spread` is true when a `*` or `**` hides some of them; `extra` holds those that are no parameters.
     """
 
     by_name: dict[str, cst.Arg] = field(default_factory=dict)
@@ -95,6 +95,8 @@ def arguments(call: cst.Call, parameters: Sequence[str]) -> Arguments:
             bound.extra.append(arg)
         elif arg.keyword is not None:
             bound.by_name[arg.keyword.value] = arg
+            if arg.keyword.value not in parameters:
+                bound.extra.append(arg)
         elif index < len(parameters) and not bound.spread:
             bound.by_name[parameters[index]] = arg
         else:
@@ -179,10 +181,12 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     plain = between.with_changes(whitespace_after=without_comment(between.whitespace_after))
     last_comma = old[-1].comma if old else cst.MaybeSentinel.DEFAULT
     tail = old[-1].whitespace_after_arg if old else cst.SimpleWhitespace("")
+    # An argument that was given another value or keyword is still the old one here.
+    commas = {id(arg.comma) for arg in old[:-1]}
     result: list[cst.Arg] = []
     for index, arg in enumerate(args):
         if index + 1 < len(args):
-            own = arg.comma if arg in old[:-1] and isinstance(arg.comma, cst.Comma) else plain
+            own = arg.comma if id(arg.comma) in commas and isinstance(arg.comma, cst.Comma) else plain
             result.append(arg.with_changes(comma=own, whitespace_after_arg=_inner(arg)))
         else:
             result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
@@ -192,6 +196,13 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
 def without_arguments(call: cst.Call, gone: Sequence[cst.Arg]) -> cst.Call:
     """The call without some of its arguments."""
     return with_arguments(call, [arg for arg in call.args if arg not in gone])
+
+
+def positional(arg: cst.Arg, value: cst.BaseExpression | None = None) -> cst.Arg:
+    """An argument without its keyword, with its comments, and perhaps with another value."""
+    return arg.with_changes(
+        keyword=None, equal=cst.MaybeSentinel.DEFAULT, value=arg.value if value is None else value
+    )
 
 
 def is_literal(node: cst.BaseExpression) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import apply, catalogue, directives, edits, proof, registry, versions
 from neuronmigrate.apply import Comment
@@ -367,18 +368,19 @@ class _File:
         gone: set[cst.CSTNode] = {edit.old for edit in idle if isinstance(edit, edits.ReplaceStatement)}
         answers += self._alias_answers(gone)
         comments, uncomment = self._comments(answers, plan)
-        if not (plan or comments or uncomment or self.site.released):
+        released = self.site.released.union(*(group.releases for group in chosen))
+        if not (plan or comments or uncomment or released):
             return _Built(self.raw, answers)
         tree = self._apply(plan, comments, uncomment)
         names = self._names(tree)
         touched = tuple(apply.touched(plan))
-        used = {use.binding.node for use in self.site.uses} | self.site.released
+        used = {use.binding.node for use in self.site.uses} | released
         settler = Settler(
             tree,
             names,
             self.site.refs,
             self.site.fresh_names,
-            is_legacy=lambda binding: binding.node in self.site.released or self._is_legacy_import(binding),
+            is_legacy=lambda binding: binding.node in released or self._is_legacy_import(binding),
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
@@ -402,31 +404,41 @@ class _File:
         return after
 
     def _helpers(self, chosen: Sequence[Group], edited: Sequence[Edit]) -> list[Edit]:
-        """The helper functions that these groups call, above the first statement that may need them."""
+        """The helpers that these groups call, above the first statement that may need them."""
         plan: list[Edit] = []
         keys = dict.fromkeys(key for group in chosen for key in group.helpers)
         if not keys:
             return plan
         # The call may stand in code that another group takes away.
         names = self._names(self._apply(edited, {}, {}))
+        called = {key for key in keys if names.loads(self.site.helpers[key].name.value)}
+        called |= {key for key in keys if any(self._calls(other, key) for other in called)}
         gone = {each.old for each in edited if isinstance(each, edits.ReplaceStatement) and not each.new}
-        for key in keys:
-            if not names.loads(self.site.helpers[key].name.value):
-                continue
+        for key in filter(called.__contains__, keys):
             callers = {
                 self._top(node)
                 for group in chosen
                 if key in group.helpers
                 for node in apply.touched(group.edits)
             }
-            for statement in self.module.body:
-                if isinstance(statement, cst.SimpleStatementLine) and gone.issuperset(statement.body):
-                    continue
-                if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-                    assert isinstance(statement, Statement)
-                    plan.append(edits.Insert(statement, self.site.helpers[key].code))
-                    break
+            body = self.module.body
+            first = next(
+                index
+                for index, statement in enumerate(body)
+                if statement in callers or isinstance(statement, (cst.FunctionDef, cst.ClassDef))
+            )
+            # Below the imports, which is where people look for functions.
+            imports = [index for index, each in enumerate(body[:first]) if _is_import(each)]
+            below = imports[-1] + 1 if imports else first
+            statement = next(each for each in body[below:] if not _is_gone(each, gone))
+            assert isinstance(statement, Statement)
+            plan.append(edits.Insert(statement, self.site.helpers[key].code))
         return plan
+
+    def _calls(self, helper: str, other: str) -> bool:
+        """Whether one helper calls another."""
+        name = m.Name(self.site.helpers[other].name.value)
+        return helper != other and any(m.findall(line, name) for line in self.site.helpers[helper].code)
 
     def _top(self, node: cst.CSTNode) -> cst.CSTNode:
         """The statement of the module that holds a node."""
@@ -766,3 +778,13 @@ def _explained(raw: bytes, message: str, line: int, column: int) -> _Unreadable:
     except (ValueError, RecursionError) as error:
         return _Unreadable(str(error), line, column + 1)
     return _Unreadable(message, line, column + 1)
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(
+        statement.body[0], (cst.Import, cst.ImportFrom)
+    )
+
+
+def _is_gone(statement: cst.CSTNode, gone: set[cst.CSTNode]) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and gone.issuperset(statement.body)

@@ -445,7 +445,9 @@ class Settler:
         by_token: dict[str, list[cst.Name]] = {}
         for token in self.fresh:
             bound = [each.node for each in self.names.bindings if each.name == token]
-            named = [node.name if isinstance(node, cst.FunctionDef) else node for node in bound]
+            named = [
+                node.name if isinstance(node, (cst.FunctionDef, cst.ClassDef)) else node for node in bound
+            ]
             nodes = [*self.names.loads(token), *(node for node in named if isinstance(node, cst.Name))]
             if nodes:
                 by_token[token] = nodes

@@ -7,10 +7,13 @@ The legacy functions that ask for ranks, or wait for the other processes, answer
 from __future__ import annotations
 
 import enum
+import re
 from weakref import WeakKeyDictionary
 
 import libcst as cst
 
+from neuronmigrate import edits
+from neuronmigrate.flow import UseKind
 from neuronmigrate.names import Kind, Names, ScopeKind
 from neuronmigrate.site import Site
 
@@ -22,6 +25,127 @@ _MAY_START = frozenset(
 _ENDS = "torch.distributed.destroy_process_group"
 _TEST = "torch.distributed.is_initialized"
 _Block = cst.IndentedBlock | cst.SimpleStatementSuite | cst.Module
+
+
+XLA_BACKENDS = frozenset({"xla", "xla://", "pjrt://"})
+REGISTERS = {
+    "torch_xla.distributed.xla_backend": 'it registers the process group "xla"',
+    "torch_xla.experimental.pjrt_backend": "it registers the rendezvous pjrt://",
+    "torch_xla.experimental.xla_backend": 'it registers the process group "xla"',
+}
+"""Modules that are imported for what they register, so that they look unused."""
+_SEVERAL = frozenset(
+    {
+        "accelerate.notebook_launcher",
+        "torch.distributed.init_process_group",
+        "torch.multiprocessing.spawn",
+        "torch_xla.distributed.xla_multiprocessing.spawn",
+        "torch_xla.launch",
+    }
+)
+"""Calls that tell of several processes."""
+_ASKS = (
+    "torch.distributed.",
+    "torch_xla.core.xla_model.get_local_ordinal",
+    "torch_xla.core.xla_model.get_ordinal",
+    "torch_xla.core.xla_model.is_master_ordinal",
+    "torch_xla.core.xla_model.rendezvous",
+    "torch_xla.core.xla_model.xrt_world_size",
+    "torch_xla.distributed.",
+    "torch_xla.runtime.",
+)
+
+_ABOUT_RANKS = re.compile(r"(?:^|_)(?:rank|ordinal|master|main_process|chief|leader)")
+GROUPS = {
+    "torch.distributed.init_process_group": (
+        "backend",
+        "init_method",
+        "timeout",
+        "world_size",
+        "rank",
+        "store",
+        "group_name",
+    ),
+    "torch.distributed.new_group": ("ranks", "timeout", "backend"),
+}
+"""What starts or makes a process group, and its parameters."""
+
+
+def xla_starts(site: Site) -> dict[cst.Call, list[cst.SimpleString]]:
+    """The calls that start or make a process group of torch_xla, and the strings that name it alone.
+
+    A string that names the device as well is left to whoever rewrites devices.
+    """
+    found = {}
+    for call in site.names.calls:
+        name = site.name_of(call.func)
+        if name in GROUPS:
+            backend = edits.arguments(call, GROUPS[name]).value("backend")
+            texts = [] if backend is None else _xla_texts(site, backend)
+            if texts:
+                found[call] = [each for each in texts if _only_names_groups(site, each)]
+    return found
+
+
+def _xla_texts(site: Site, backend: cst.BaseExpression) -> list[cst.SimpleString]:
+    """The strings `"xla"` that may be the value of an expression."""
+    if isinstance(backend, cst.IfExp):
+        return [*_xla_texts(site, backend.body), *_xla_texts(site, backend.orelse)]
+    if isinstance(backend, cst.SimpleString):
+        return [backend] if backend.evaluated_value == "xla" else []
+    made = [each.node for each in site.flow.origin_of(backend).producers]
+    return [each for each in made if isinstance(each, cst.SimpleString) and each.evaluated_value == "xla"]
+
+
+def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
+    uses = site.flow.uses_of(text)
+    for use in uses.uses:
+        arg = site.parent(use.node)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        if use.kind is UseKind.BOUND or (isinstance(call, cst.Call) and site.name_of(call.func) in GROUPS):
+            continue
+        return False
+    return not uses.lost
+
+
+def runs_alone(site: Site) -> bool:
+    """Whether a file is a whole program that nothing tells to be run by several processes."""
+    for call in site.names.calls:
+        name = site.name_of(call.func)
+        if name is not None and (name in _SEVERAL or name.startswith(_ASKS)):
+            return False
+    if any(use.claim.startswith(_ASKS) or use.name.startswith(_ASKS) for use in site.uses):
+        return False
+    texts = {edits.code_of(each).strip("\"'") for each in site.nodes(cst.SimpleString)}
+    if texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}:
+        return False
+    others = [facts for _, facts in site.project.modules if facts.module != site.names.module_name]
+    return not others and _is_script(site)
+
+
+def _is_script(site: Site) -> bool:
+    """Whether a file does something when it is run, not only when it is imported."""
+    for statement in site.module.body:
+        if isinstance(statement, cst.If) and "__name__" in edits.code_of(statement.test):
+            return True
+        if isinstance(statement, (cst.For, cst.While, cst.With)):
+            return True
+        if isinstance(statement, cst.SimpleStatementLine) and any(
+            isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) for small in statement.body
+        ):
+            return True
+    return False
+
+
+def is_about_ranks(test: cst.BaseExpression) -> bool:
+    """Whether a test asks, by the names in it, which process this is."""
+    todo: list[cst.CSTNode] = [test]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, cst.Name) and _ABOUT_RANKS.search(node.value):
+            return True
+        todo.extend(node.children)
+    return False
 
 
 class Group(enum.Enum):

@@ -6,6 +6,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Call, Drop, Manual, Rename, Symbol
+from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.site import Group, Site, Use
 
 
@@ -39,8 +40,14 @@ def _drop(site: Site, use: Use, call: cst.Call, row: Symbol) -> None:
     if alone is None:
         site.mark(call, use.name, "its result is used", row.todo or row.because)
         return
+    if not all(is_harmless(arg.value, site.name_of) for arg in call.args):
+        todo = "run that first, then drop the call"
+        site.mark(call, use.name, "what is worked out for its arguments may act", todo)
+        return
     group = site.group(use)
     group.replace_statement(alone)
+    for arg in call.args:
+        forget(site, arg)
     _report(group, use, row)
 
 
@@ -57,7 +64,7 @@ def _call(site: Site, use: Use, call: cst.Call, row: Symbol, action: Call) -> No
         if name not in holes and name not in action.dropped:
             site.mark(call, use.name, f"its argument `{name}` has no counterpart", row.todo or row.because)
             return
-        if name in action.dropped and not edits.is_pure(value):
+        if name in action.dropped and not is_harmless(value, site.name_of):
             site.mark(call, use.name, f"its argument `{name}` would no longer run", row.todo or row.because)
             return
     if any(f"{{{name}}}" in action.template and name not in holes for name in action.args):
@@ -65,6 +72,9 @@ def _call(site: Site, use: Use, call: cst.Call, row: Symbol, action: Call) -> No
         return
     group = site.group(use)
     group.replace(call, group.expression(action.template, **holes))
+    for name, value in given.items():
+        if name not in holes:
+            forget(site, value)
     _report(group, use, row)
 
 

@@ -129,6 +129,8 @@ class Group:
     answers: list[Answer] = field(default_factory=list)
     helpers: dict[str, None] = field(default_factory=dict)
     """Keys of the helpers it calls."""
+    releases: list[cst.CSTNode] = field(default_factory=list)
+    """Import aliases without a use that go with it."""
     refused: str = ""
 
     def fixed(self, node: cst.CSTNode, found: str, why: str, *, numerics: Numerics = Numerics.SAME) -> None:
@@ -190,7 +192,7 @@ class Group:
         self.site.fresh_names[token] = Fresh(token, name)
         return cst.Name(token)
 
-    def helper(self, name: str, code: str) -> cst.Name:
+    def helper(self, name: str, code: str, **holes: cst.BaseExpression) -> cst.Name:
         """A function for this file, written once for all groups that ask for it by this name.
 
         `code` is its definition as a template: `{name}` stands for its name, other dotted names are
@@ -198,7 +200,7 @@ class Group:
         """
         if name not in self.site.helpers:
             token = self.fresh(name)
-            self.site.helpers[name] = Helper(token, self.statements(code, name=token))
+            self.site.helpers[name] = Helper(token, self.statements(code, name=token, **holes))
         self.helpers[name] = None
         return cst.Name(self.site.helpers[name].name.value)
 

@@ -1,0 +1,241 @@
+"""Optimizer steps of torch_xla, such as `xm.optimizer_step(optimizer)` and `xm.reduce_gradients()`.
+
+The old step averaged the gradients over all processes, stepped, and cut the lazy graph. Natively nobody
+averages unasked. Where DistributedDataParallel, FSDP or Accelerate does, and in a program of one process,
+`optimizer.step()` is left. Elsewhere a helper `average_gradients(optimizer)`, written once per file, sums
+the gradients and divides by the number of processes where the old step did it, so that clipping keeps
+its place; without a process group it returns at once. `optimizer_args` become arguments of the step.
+
+Marked are reductions within `groups`, which the old step divided by the whole world all the same,
+optimizers that reduce by themselves (ZeRO-1), and functions that are passed on instead of called.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.clocks import synchronize_clocks
+from neuronmigrate.codemod import Codemod
+from neuronmigrate.effects import forget
+from neuronmigrate.plan import Numerics
+from neuronmigrate.processes import runs_alone
+from neuronmigrate.site import Group, Site, Use
+
+codemod = Codemod(__name__)
+
+STEP = "torch_xla.core.xla_model.optimizer_step"
+REDUCE = "torch_xla.core.xla_model.reduce_gradients"
+PARAMETERS = {
+    STEP: ("optimizer", "barrier", "optimizer_args", "groups", "pin_layout"),
+    REDUCE: ("optimizer", "groups", "pin_layout"),
+}
+
+AVERAGES = {
+    "torch.distributed._composable.fsdp.fully_shard": "FSDP",
+    "torch.distributed.fsdp.FullyShardedDataParallel": "FSDP",
+    "torch.distributed.fsdp.fully_shard": "FSDP",
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": "FSDP",
+    "torch.nn.parallel.DistributedDataParallel": "DistributedDataParallel",
+    "torch.nn.parallel.distributed.DistributedDataParallel": "DistributedDataParallel",
+    "torch_neuronx.distributed.fsdp_mics.XlaFullyShardedDataParallelMiCS": "FSDP",
+    "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel": "FSDP",
+}
+"""What averages gradients in the backward pass, and the name people know it by."""
+ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
+ZERO = (
+    "neuronx_distributed.optimizer.",
+    "torch.distributed.optim.ZeroRedundancyOptimizer",
+    "torch_xla.distributed.zero_redundancy_optimizer.",
+)
+HELPER = '''\
+def {name}(optimizer):
+    """Average the gradients over all processes; without a process group there is nothing to do."""
+    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
+        return
+    for param_group in optimizer.param_groups:
+        for param in param_group["params"]:
+            if param.grad is not None:
+                torch.distributed.all_reduce(param.grad)
+                param.grad.div_(torch.distributed.get_world_size())
+'''
+STEP_HELPER = '''\
+def {name}(optimizer, **arguments):
+    """Average the gradients over all processes, then step."""
+    {reduce}(optimizer)
+    return optimizer.step(**arguments)
+'''
+CUT = "the native device runs each operation when it is called, so only the step itself is left"
+GROUPS_TODO = (
+    "let every process create all groups with `dist.new_group(ranks)`, all-reduce each `param.grad` over its "
+    "own one, and divide by `dist.get_world_size()`: by the size of the group the gradients would be larger"
+)
+
+
+@codemod.uses(PARAMETERS)
+def decide(site: Site, use: Use) -> None:
+    """Write the step, with whatever averages the gradients."""
+    call = use.call
+    if call is None or use.method:
+        todo = (
+            "pass a function that averages the gradients with `dist.all_reduce` and calls `optimizer.step()`"
+        )
+        site.mark(use.chain, use.name, "the function is passed on, not called", todo)
+        return
+    bound = edits.arguments(call, PARAMETERS[use.claim])
+    optimizer = bound.value("optimizer")
+    if optimizer is None or bound.spread or bound.extra:
+        site.mark(call, use.name, "its arguments cannot be seen from here", "write `optimizer.step()`")
+        return
+    groups = bound.value("groups")
+    if groups is not None and edits.code_of(groups) not in ("None", "[]"):
+        site.mark(call, use.name, f"it reduces within `{edits.short(groups)}`", GROUPS_TODO)
+        return
+    zero = _reduces_itself(site, optimizer)
+    if zero:
+        todo = "use `torch.distributed.optim.ZeroRedundancyOptimizer` or FSDP2, and its own `step()`"
+        site.mark(call, use.name, f"`{edits.short(optimizer)}` is a {zero}, which reduces by itself", todo)
+        return
+    alone = site.alone(call)
+    if use.claim == REDUCE and alone is None:
+        site.mark(
+            call,
+            use.name,
+            "its result is used, which was never anything",
+            "call it in a statement of its own",
+        )
+        return
+    who, todo = _who_averages(site)
+    if not who and not edits.is_pure(optimizer):
+        why = f"`{edits.short(optimizer)}` is worked out anew each time it is written"
+        site.mark(call, use.name, why, "give the optimizer a name first")
+        return
+    group = site.group(use)
+    _write(site, group, use, call, optimizer, who, bound.value("optimizer_args"))
+    for name in ("barrier", "pin_layout"):
+        value = bound.value(name)
+        if value is not None:
+            forget(site, value)
+    why = f"{who}: {CUT}" if who else f"a helper averages the gradients over all processes as before; {CUT}"
+    if use.claim == REDUCE:
+        why = who or "a helper averages the gradients over all processes as before"
+    clocks = synchronize_clocks(site, group, call)
+    left = "; ".join(each for each in (todo, clocks) if each)
+    numerics = Numerics.SAME if who.startswith("one process") else Numerics.REORDERED
+    if left:
+        group.review(call, use.name, why, left, numerics=numerics)
+    else:
+        group.fixed(call, use.name, why, numerics=numerics)
+
+
+def _write(
+    site: Site,
+    group: Group,
+    use: Use,
+    call: cst.Call,
+    optimizer: cst.BaseExpression,
+    who: str,
+    given: cst.BaseExpression | None,
+) -> None:
+    alone = site.alone(call)
+    if use.claim == REDUCE:
+        assert alone is not None
+        if who:
+            group.replace_statement(alone)
+        else:
+            group.replace(call, edits.expression("{reduce}({optimizer})", **_parts(group, optimizer)))
+        return
+    step = edits.expression("{optimizer}.step()", optimizer=optimizer)
+    assert isinstance(step, cst.Call)
+    step = edits.with_arguments(step, _step_arguments(given))
+    line = _own_line(site, call)
+    if who:
+        group.replace(call, step)
+    elif line is not None:
+        parts = _parts(group, optimizer.deep_clone())
+        group.replace(call, step)
+        group.insert(line, edits.statements("{reduce}({optimizer})\n", site.module, **parts))
+    else:
+        # Where no statement can be put before it, one function does both.
+        both = group.helper("average_and_step", STEP_HELPER, reduce=_parts(group, optimizer)["reduce"])
+        args = [cst.Arg(optimizer), *_step_arguments(given)]
+        group.replace(call, edits.with_arguments(call.with_changes(func=both), args))
+
+
+def _parts(group: Group, optimizer: cst.BaseExpression) -> dict[str, cst.BaseExpression]:
+    return {"reduce": group.helper("average_gradients", HELPER), "optimizer": optimizer}
+
+
+def _step_arguments(given: cst.BaseExpression | None) -> list[cst.Arg]:
+    """`optimizer_args={"closure": c}` as arguments of `step()`."""
+    if given is None or edits.code_of(given) in ("None", "{}", "dict()"):
+        return []
+    if isinstance(given, cst.Dict):
+        pairs = [each for each in given.elements if isinstance(each, cst.DictElement)]
+        keys = [each.key.evaluated_value for each in pairs if isinstance(each.key, cst.SimpleString)]
+        if len(keys) == len(given.elements) and all(
+            isinstance(key, str) and key.isidentifier() for key in keys
+        ):
+            return [edits.keyword(str(key), each.value) for key, each in zip(keys, pairs, strict=True)]
+    return [cst.Arg(given, star="**")]
+
+
+def _own_line(site: Site, call: cst.Call) -> cst.SimpleStatementLine | None:
+    """The line before which a statement can be put, so that it runs just before the call."""
+    line: cst.SimpleStatementLine | None = None
+    for around in site.ancestors(call):
+        if isinstance(around, (cst.Lambda, cst.IfExp, cst.BooleanOperation, cst.BaseComp)):
+            return None
+        if isinstance(around, cst.SimpleStatementLine):
+            line = around
+            break
+        if isinstance(around, (cst.SimpleStatementSuite, cst.BaseCompoundStatement)):
+            return None
+    # What stands before it on the line, after a semicolon, would come too late.
+    return line if line is not None and len(line.body) == 1 else None
+
+
+def _reduces_itself(site: Site, optimizer: cst.BaseExpression) -> str:
+    for producer in site.flow.origin_of(optimizer).producers:
+        if producer.name.startswith(ZERO):
+            return producer.name.partition("(")[0].rpartition(".")[2]
+    return ""
+
+
+def _who_averages(site: Site) -> tuple[str, str]:
+    """What averages the gradients, in words; empty when the helper has to. And what to look at."""
+    names = {site.name_of(call.func): call for call in site.names.calls}
+    found = [(AVERAGES[name], call) for name, call in names.items() if name in AVERAGES]
+    if found:
+        what, call = found[0]
+        if what == "FSDP" or not _is_conditional(site, call):
+            return f"{what} averages the gradients in the backward pass", ""
+        return "", f"where {what} is used the gradients are averaged already: the second time changes nothing"
+    if any(name in ACCELERATORS for name in names):
+        if any(
+            name and name.endswith(".backward") and _is_accelerators(site, call)
+            for name, call in _methods(site)
+        ):
+            return "Accelerate averages the gradients in `accelerator.backward()`", ""
+        return "", "with `accelerator.backward(loss)` Accelerate averages, and this helper is not needed"
+    if runs_alone(site):
+        return "one process has nothing to average", ""
+    return "", ""
+
+
+def _methods(site: Site) -> list[tuple[str, cst.Call]]:
+    return [
+        (f".{call.func.attr.value}", call)
+        for call in site.names.calls
+        if isinstance(call.func, cst.Attribute)
+    ]
+
+
+def _is_accelerators(site: Site, call: cst.Call) -> bool:
+    assert isinstance(call.func, cst.Attribute)
+    made = site.flow.origin_of(call.func.value).producers
+    return any(each.called and each.name in ACCELERATORS for each in made)
+
+
+def _is_conditional(site: Site, call: cst.Call) -> bool:
+    return any(isinstance(each, (cst.If, cst.IfExp)) for each in site.ancestors(call))

@@ -1,0 +1,53 @@
+"""Small questions and moves of torch_xla that have one native counterpart, such as `xm.is_xla_tensor(t)`.
+
+Counts of devices are asked of `torch.accelerator`, a tensor's place of its device. The optimizers without
+host synchronisation are torch's own, `xm.send_cpu_data_to_device` is a list of moves, and a replication
+that is set up, or a package's own seed of dropout, goes.
+"""
+
+from __future__ import annotations
+
+from neuronmigrate.codemod import Call, Codemod, Drop, Rename
+
+codemod = Codemod(__name__)
+
+codemod.symbol(
+    "torch_xla.amp.syncfree.Adam",
+    Rename("torch.optim.Adam"),
+    because="the native optimizer does not wait for the host",
+)
+codemod.symbol(
+    "torch_xla.amp.syncfree.AdamW",
+    Rename("torch.optim.AdamW"),
+    because="the native optimizer does not wait for the host",
+)
+codemod.symbol(
+    "torch_xla.amp.syncfree.SGD",
+    Rename("torch.optim.SGD"),
+    because="the native optimizer does not wait for the host",
+)
+codemod.symbol(
+    "torch_xla.core.xla_model.is_xla_tensor",
+    Call('{tensor}.device.type == "neuron"', args=("tensor",)),
+    because="the device of a tensor says where it is",
+)
+codemod.symbol(
+    "torch_xla.core.xla_model.send_cpu_data_to_device",
+    Call("[tensor.to({device}) for tensor in {data}]", args=("data", "device", "input_sharding")),
+    because="each tensor is moved, and the answer is a list as before",
+)
+codemod.symbol(
+    "torch_xla.core.xla_model.set_replication",
+    Drop(),
+    because="each process owns one device, so there is nothing to set up",
+)
+codemod.symbol(
+    "torch_xla.device_count",
+    Call("torch.accelerator.device_count()"),
+    because="the devices that this process sees are counted",
+)
+codemod.symbol(
+    "torch_xla.runtime.is_bf16_supported",
+    Call("torch.neuron.is_bf16_supported()"),
+    because="the native device answers",
+)
