@@ -413,7 +413,9 @@ class _File:
         names = self._names(self._apply(edited, {}, {}))
         called = {key for key in keys if names.loads(self.site.helpers[key].name.value)}
         called |= {key for key in keys if any(self._calls(other, key) for other in called)}
-        gone = {each.old for each in edited if isinstance(each, edits.ReplaceStatement) and not each.new}
+        gone: set[cst.CSTNode] = {
+            each.old for each in edited if isinstance(each, edits.ReplaceStatement) and not each.new
+        }
         for key in filter(called.__contains__, keys):
             callers = {
                 self._top(node)
