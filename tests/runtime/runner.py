@@ -64,7 +64,7 @@ def run_programmes(
     started = []
     for device in devices:
         command = [sys.executable, "-m", __name__, "--device", device, "--output", str(folder / device)]
-        log = open(folder / f"{device}.log", "w+b")  # noqa: SIM115: closed below, after the process has ended
+        log = open(folder / f"{device}.log", "w+b")
         process = subprocess.Popen([*command, *names], stdout=log, stderr=log, env=_environment())
         started.append((device, process, log))
     found = {}
@@ -113,7 +113,7 @@ def main(argv: Sequence[str]) -> int:
     if options.device == EMULATED:
         from neuronmigrate import runtime
 
-        runtime.activate()
+        runtime.activate(devices=max(each.processes for each in options.programmes))
     for programme in options.programmes:
         importlib.import_module(programme.name)
     for programme in options.programmes:

@@ -25,6 +25,19 @@ ROOT = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
+class Difference:
+    """Results that are allowed to differ from the CPU's."""
+
+    at_most: float
+    """The largest absolute difference."""
+    because: str
+
+
+DIFFERENCES: dict[str, Difference] = {}
+"""`programme.result` by the beginning of its name; a longer list here is a worse device."""
+
+
+@dataclass(frozen=True)
 class Programme:
     """A programme by the name of its module."""
 

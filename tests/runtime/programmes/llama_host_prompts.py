@@ -9,7 +9,9 @@ def run(device: str) -> dict[str, object]:
     model = llama().to(device).eval()
     words = tokenizer()
     words.padding_side = "left"
-    batch = words(["the cat sat on a mat", "a dog ran"], padding="max_length", max_length=16, return_tensors="pt")
+    batch = words(
+        ["the cat sat on a mat", "a dog ran"], padding="max_length", max_length=16, return_tensors="pt"
+    )
     tokens = model.generate(
         **batch.to(device),
         max_new_tokens=8,

@@ -17,4 +17,8 @@ def run(device: str) -> dict[str, object]:
     embeddings = model.encode(texts, convert_to_tensor=True, normalize_embeddings=True)
     model.save("saved")
     again = SentenceTransformer("saved", device=device).encode(texts, batch_size=2)
-    return {"embeddings": embeddings, "again": again.tolist(), "similar": model.similarity(embeddings, embeddings)}
+    return {
+        "embeddings": embeddings,
+        "again": again.tolist(),
+        "similar": model.similarity(embeddings, embeddings),
+    }

@@ -66,6 +66,4 @@ def run(device: str) -> dict[str, object]:
 def _tokenizer() -> CLIPTokenizer:
     letters = [chr(ord("a") + i) for i in range(26)]
     entries = ["<|startoftext|>", "<|endoftext|>", *letters, *(f"{letter}</w>" for letter in letters)]
-    return CLIPTokenizer(
-        vocab={entry: i for i, entry in enumerate(entries)}, merges=[], model_max_length=16
-    )
+    return CLIPTokenizer(vocab={entry: i for i, entry in enumerate(entries)}, merges=[], model_max_length=16)

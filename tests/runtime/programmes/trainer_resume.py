@@ -40,4 +40,6 @@ def run(device: str) -> dict[str, object]:
 
 
 def _losses(trainer: Trainer) -> list[float]:
-    return [entry[key] for entry in trainer.state.log_history for key in ("loss", "eval_loss") if key in entry]
+    return [
+        entry[key] for entry in trainer.state.log_history for key in ("loss", "eval_loss") if key in entry
+    ]

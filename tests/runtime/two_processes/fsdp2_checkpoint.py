@@ -1,38 +1,44 @@
-"""Accelerate with FSDP2: a sharded checkpoint written, changed weights restored, the whole state collected."""
+"""FSDP2 with a sharded checkpoint: written by both processes, restored, and read as a whole."""
 
 from __future__ import annotations
 
 import torch
-from accelerate import Accelerator, FullyShardedDataParallelPlugin
-from torch.utils.data import DataLoader
+import torch.distributed as dist
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_state_dict
+from torch.distributed.checkpoint.state_dict import set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-from tests.runtime.models import Rows, llama
+from tests.runtime.groups import join
+from tests.runtime.models import llama, prompts
 
 
 def run(device: str) -> dict[str, object]:
-    plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2,
-        auto_wrap_policy="transformer_based_wrap",
-        transformer_cls_names_to_wrap=["LlamaDecoderLayer"],
-        state_dict_type="SHARDED_STATE_DICT",
-    )
-    accelerator = Accelerator(fsdp_plugin=plugin, cpu=device == "cpu")
-    assert accelerator.device.type == device
-    model = llama()
+    here = join(device)
+    model = llama().to(here)
+    fully_shard(model, mesh=init_device_mesh(device, (dist.get_world_size(),)))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(Rows(), batch_size=4))
+    ids = prompts().to(here)
     losses = []
-    for step, batch in enumerate(loader):
-        loss = model(**batch).loss
-        accelerator.backward(loss)
+    for step in range(4):
+        if step == 2:
+            weights, moments = get_state_dict(model, optimizer)
+            checkpoint.save({"model": weights, "optimizer": moments}, checkpoint_id="../../checkpoint")
+        losses.append(model(input_ids=ids, labels=ids).loss)
+        losses[-1].backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
-        if step == 1:
-            accelerator.save_state("../../state")
-    trained = model.lm_head.weight.full_tensor().clone()
-    accelerator.load_state("../../state")
-    restored = model.lm_head.weight.full_tensor()
-    state = accelerator.get_state_dict(model)
-    collected = {name: state[name] for name in sorted(state)[:2]}
-    return {"losses": losses, "trained": trained, "restored": restored, **collected}
+    trained = model.lm_head.weight.full_tensor()
+    weights, moments = get_state_dict(model, optimizer)
+    checkpoint.load({"model": weights, "optimizer": moments}, checkpoint_id="../../checkpoint")
+    set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
+    again = model(input_ids=ids, labels=ids).loss
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return {
+        "losses": torch.stack(losses),
+        "trained": trained,
+        "again": again,
+        "restored": model.lm_head.weight.full_tensor(),
+        "whole": whole.get("lm_head.weight", torch.zeros(0)),
+    }

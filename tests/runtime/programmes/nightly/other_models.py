@@ -22,9 +22,7 @@ def run(device: str) -> dict[str, object]:
     ids = prompts().to(device)
     small = {"vocab_size": 128, "hidden_size": 32, "intermediate_size": 64}
     layers = {"num_hidden_layers": 2, "num_attention_heads": 4}
-    mixtral = MixtralForCausalLM(
-        MixtralConfig(**small, **layers, num_key_value_heads=2, num_local_experts=4)
-    )
+    mixtral = MixtralForCausalLM(MixtralConfig(**small, **layers, num_key_value_heads=2, num_local_experts=4))
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=128, n_embd=32, n_layer=2, n_head=4))
     distil = DistilBertForTokenClassification(
         DistilBertConfig(vocab_size=128, dim=32, hidden_dim=64, n_layers=2, n_heads=4)
@@ -46,4 +44,7 @@ def run(device: str) -> dict[str, object]:
 def _trained(model: PreTrainedModel, inputs: dict[str, object]) -> dict[str, object]:
     loss = model(**inputs).loss
     loss.backward()
-    return {"loss": loss, **{name: each.grad for name, each in model.named_parameters() if each.grad is not None}}
+    return {
+        "loss": loss,
+        **{name: each.grad for name, each in model.named_parameters() if each.grad is not None},
+    }
