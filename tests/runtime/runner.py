@@ -61,20 +61,26 @@ def run_programmes(
     The devices run side by side. Raises RuntimeError if the runner itself fails.
     """
     names = [programme.name for programme in programmes]
-    started = []
+    started = {}
     for device in devices:
-        command = [sys.executable, "-m", __name__, "--device", device, "--output", str(folder / device)]
-        log = open(folder / f"{device}.log", "w+b")
-        process = subprocess.Popen([*command, *names], stdout=log, stderr=log, env=_environment())
-        started.append((device, process, log))
-    found = {}
-    for device, process, log in started:
-        with log:
-            if process.wait():
-                log.seek(0)
-                raise RuntimeError(f"the runner for {device} failed\n{log.read().decode()}")
-        found[device] = {name: _read(folder / device / name) for name in names}
-    return found
+        command = [
+            sys.executable,
+            "-m",
+            __name__,
+            "--device",
+            device,
+            "--output",
+            str(folder / device),
+            *names,
+        ]
+        started[device] = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=_environment(), text=True
+        )
+    said = {device: process.communicate()[0] for device, process in started.items()}
+    for device, process in started.items():
+        if process.returncode:
+            raise RuntimeError(f"the runner for {device} failed\n{said[device]}")
+    return {device: {name: _read(folder / device / name) for name in names} for device in devices}
 
 
 def _environment() -> dict[str, str]:

@@ -101,7 +101,8 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
     name = op._schema.name.partition("::")[2]
     if name == "recv_any_source_":
         raise NotImplementedError(
-            "the process group of the neuron device receives from a source that is named: dist.recv(..., src=RANK)"
+            "the process group of the neuron device receives from a source that is named:"
+            " dist.recv(..., src=RANK)"
         )
     if name in ("alltoall_", "alltoall_base_"):
         _refuse_uneven(args)
@@ -117,7 +118,7 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
 
 
 def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """The group that carries a neuron group; RuntimeError, torch's own, if the group serves no neuron tensors."""
+    """The group that carries a neuron group; torch's own RuntimeError if that serves no neuron tensors."""
     backend = group._get_backend(NEURON)
     # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around it.
     return _carriers[getattr(backend, "wrapped_pg", backend)]
