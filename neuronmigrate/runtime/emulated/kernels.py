@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from neuronmigrate.runtime.emulated import touch
+from neuronmigrate.runtime.emulated import attention, recurrent, touch
 from neuronmigrate.runtime.emulated.fallback import (
     CPU,
     CPU_KEYS,
@@ -165,7 +165,7 @@ AS_IS = frozenset(
     | {"transpose_", "unsqueeze_", "_unsafe_view", "unsafe_split.Tensor", "unsafe_split_with_sizes"}
     | {"_lazy_clone", "_pin_memory", "_resize_output", "copy", "copy_", "lift", "resize", "resize_as"}
     | {"set", "set.source_Storage", "set.source_Storage_storage_offset", "set.source_Tensor"}
-    | {"convolution_overrideable", "convolution_backward_overrideable"}
+    | {"convolution_overrideable", "convolution_backward_overrideable", "_pack_padded_sequence"}
 )
 """Composite operations whose C++ serves every device: they change metadata, or cross devices."""
 
@@ -190,6 +190,9 @@ def install(*, keep_parameters: bool) -> None:
         lib.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
     for name, kernel in routes():
         lib.impl(name, kernel, KEY)
+    touch.register("aten kernels of AutogradPrivateUse1", "attention, LSTM and GRU on the CPU's way")
+    attention.install(lib)
+    recurrent.install(lib)
 
 
 def routes() -> Iterator[tuple[str, Kernel]]:
