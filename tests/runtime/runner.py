@@ -4,7 +4,7 @@
 
 One process imports the libraries, and activates the emulated device if that is the device; each
 programme then runs in a fork of it (in two, for the programmes of two processes), in an empty
-folder. So the imports are paid for once, and a programme that leaves something behind, or brings its
+folder of its own. So the imports are paid for once, and a programme that leaves something behind, or brings its
 process down, spoils nothing for the next. `run_programmes` is the same for a test.
 """
 
@@ -103,7 +103,7 @@ def _read(folder: Path) -> list[Outcome]:
     from safetensors.torch import load_file
 
     outcomes = []
-    for rank in sorted(folder.iterdir()):
+    for rank in sorted(folder.glob("[0-9]")):
         report = json.loads((rank / "outcome.json").read_text())
         tensors = load_file(rank / "outcome.safetensors") if report["devices"] else {}
         outcomes.append(Outcome(tensors=tensors, stderr=(rank / "stderr.txt").read_text(), **report))
@@ -130,10 +130,12 @@ def main(argv: Sequence[str]) -> int:
 def _start(programme: Programme, device: str, output: Path) -> None:
     """Run a programme in its processes, and wait for them."""
     port = _free_port()
+    (output / "work").mkdir(parents=True)
+    os.chdir(output / "work")
     children = {}
     for rank in range(programme.processes):
         folder = output / str(rank)
-        (folder / "work").mkdir(parents=True)
+        folder.mkdir()
         child = os.fork()
         if not child:
             if programme.processes > 1:
@@ -183,7 +185,6 @@ def _child(programme: Programme, device: str, folder: Path) -> NoReturn:
     with open(folder / "stderr.txt", "wb") as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
-    os.chdir(folder / "work")
     status = 1
     try:
         _write(_run(programme, device, folder), folder)

@@ -114,7 +114,21 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
         given.append(seen.enter(value))
     if seen.host:
         raise fallback.MixedDevices(op._name)
+    if name in ("_allgather_base_", "_reduce_scatter_base_"):
+        _flatten(given)
     return fallback.leave(op._op(*given, **kwargs), seen.pairs)
+
+
+def _flatten(given: list[object]) -> None:
+    """Make the tensors out and in one-dimensional: gloo wants equal shapes where others count elements.
+
+    Accelerate gathers into a flat tensor on every device but the CPU (utils/operations.py).
+    """
+    made, source = given[:2]
+    assert isinstance(made, Tensor)
+    assert isinstance(source, Tensor)
+    if made.dim() != source.dim():
+        given[:2] = [made.view(-1), source.view(-1)]
 
 
 def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:

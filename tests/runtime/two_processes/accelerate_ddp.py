@@ -11,7 +11,7 @@ from tests.runtime.models import Rows, llama
 
 
 def run(device: str) -> dict[str, object]:
-    accelerator = Accelerator()
+    accelerator = Accelerator(cpu=device == "cpu")
     assert accelerator.device.type == device
     model = llama()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)

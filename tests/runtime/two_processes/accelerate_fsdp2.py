@@ -33,9 +33,9 @@ def run(device: str) -> dict[str, object]:
         optimizer.zero_grad()
         losses.append(loss.item())
         if step == 1:
-            accelerator.save_state("../../state")
+            accelerator.save_state("state")
     trained = _head(accelerator, model)
-    accelerator.load_state("../../state")
+    accelerator.load_state("state")
     return {"losses": losses, "trained": trained, "restored": _head(accelerator, model)}
 
 

@@ -20,6 +20,7 @@ def run(device: str) -> dict[str, object]:
         seed=3,
         disable_tqdm=True,
         ddp_find_unused_parameters=True,
+        use_cpu=device == "cpu",  # several processes on a CPU train apart otherwise
     )
     assert arguments.device.type == device
     model = llama()

@@ -13,9 +13,9 @@ from tests.runtime.models import llama, prompts
 def run(device: str) -> dict[str, object]:
     join(device)
     if dist.get_rank() == 0:
-        llama().save_pretrained("../../model")
+        llama().save_pretrained("model")
     dist.barrier()
-    model = AutoModelForCausalLM.from_pretrained("../../model", tp_plan="auto").eval()
+    model = AutoModelForCausalLM.from_pretrained("model", tp_plan="auto").eval()
     ids = prompts().to(model.device)
     with torch.no_grad():
         logits = model(ids).logits
