@@ -4,8 +4,8 @@
 
 One process imports the libraries, and activates the emulated device if that is the device; each
 programme then runs in a fork of it (in two, for the programmes of two processes), in an empty
-folder of its own. So the imports are paid for once, and a programme that leaves something behind, or brings its
-process down, spoils nothing for the next. `run_programmes` is the same for a test.
+folder of its own. So the imports are paid for once, and a programme that leaves something behind, or
+brings its process down, spoils nothing for the next. `run_programmes` is the same for a test.
 """
 
 from __future__ import annotations
