@@ -33,6 +33,7 @@ from torch._ops import OpOverload
 from torch.nn.parallel import DistributedDataParallel
 
 from neuronmigrate.runtime.emulated import fallback, kernels, touch
+from neuronmigrate.runtime.emulated.retag import to_cpu
 
 NEURON = torch.device("neuron")
 
@@ -106,7 +107,7 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
         )
     if name in ("alltoall_", "alltoall_base_"):
         _refuse_uneven(args)
-    seen = fallback.Seen()
+    seen = fallback.Seen(to_cpu, resizable=False)
     given = []
     for argument, value in zip(op._schema.arguments, args, strict=False):
         if argument.name == "process_group":
