@@ -1,4 +1,4 @@
-"""LSTM, GRU and the plain RNN, whole on the CPU, autograd included.
+"""LSTM, GRU and RNN layers, whole on the CPU, autograd included.
 
 For a device other than the CPU, PyTorch's C++ takes fused cells that the CPU does not have, while the CPU
 takes kernels of its own. So the operation runs on the CPU with autograd recording there, and stands in the
