@@ -1,0 +1,3 @@
+"""placeholder until `device` is merged"""
+
+from __future__ import annotations
