@@ -251,7 +251,8 @@ def mesh_reduce(value: T, function: Callable[[list[T]], R]) -> R:
 def to_cpu(tree: T) -> T:
     """Nested lists, tuples, dictionaries and the like with their tensors moved to the CPU.
 
-    Shapes and dtypes stay, gradients are cut, and a tensor that is there already shares its memory. A tensor that occurs twice does so in the result.
+    Shapes and dtypes stay, gradients are cut, and a tensor that is there already shares its memory.
+    A tensor that occurs twice does so in the result.
     """
     moved: dict[int, torch.Tensor] = {}
 
