@@ -26,7 +26,7 @@ def collected(folder: Path) -> dict[str, object]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     unused = torch.nn.Parameter(torch.ones(1))
     optimizer.add_param_group({"params": [unused]})
-    model(torch.full((4, 3), rank + 1.0)).square().sum().backward()
+    torch.autograd.backward(model(torch.full((4, 3), rank + 1.0)).square().sum())
     found["own_gradient"] = model.weight.grad.clone() if model.weight.grad is not None else None
     helpers.reduce_gradients(optimizer)
     found["gradient"] = model.weight.grad
@@ -36,7 +36,7 @@ def collected(folder: Path) -> dict[str, object]:
     # `groups=` of the legacy function still divided by the whole job.
     alone = [dist.new_group([each]) for each in range(2)][rank]
     weight = torch.nn.Parameter(torch.ones(2))
-    (weight * (rank + 2)).sum().backward()
+    torch.autograd.backward((weight * (rank + 2)).sum())
     helpers.reduce_gradients(torch.optim.SGD([weight], lr=1.0), group=alone)
     found["gradient_in_group_of_one"] = weight.grad
 

@@ -113,7 +113,7 @@ def test_one_process_writes(ran: tuple[Path, str], both: list[Found]) -> None:
 
 def test_alone_there_is_nothing_to_exchange() -> None:
     weight = torch.nn.Parameter(torch.ones(2))
-    (weight * 3).sum().backward()
+    torch.autograd.backward((weight * 3).sum())
     helpers.reduce_gradients(torch.optim.SGD([weight], lr=1.0))
     helpers.barrier()
     assert weight.grad is not None and weight.grad.tolist() == [3.0, 3.0]
@@ -134,10 +134,11 @@ def test_a_loader_moves_what_is_in_a_batch() -> None:
     # `meta` is the other device that every machine has.
     batches = [{"ids": torch.ones(2, 3), "names": ["a", "b"], "pair": Pair(torch.ones(1), [torch.ones(2)])}]
     (batch,) = helpers.DeviceLoader(batches, "meta")
-    assert batch["ids"].device.type == "meta" and batch["ids"].shape == (2, 3)  # type: ignore[union-attr]
+    ids, pair = batch["ids"], batch["pair"]
+    assert isinstance(ids, torch.Tensor) and isinstance(pair, Pair)
+    assert ids.device.type == "meta" and ids.shape == (2, 3)
+    assert pair.left.device.type == pair.right[0].device.type == "meta"
     assert batch["names"] == ["a", "b"]
-    pair = batch["pair"]
-    assert isinstance(pair, Pair) and pair.left.device.type == pair.right[0].device.type == "meta"
 
 
 def test_a_loader_has_the_length_of_what_it_wraps() -> None:
@@ -189,9 +190,8 @@ def test_a_batch_that_cannot_be_padded_is_refused() -> None:
 
 def test_saved_tensors_lose_their_gradients_and_stay_tied(tmp_path: Path) -> None:
     weight = torch.nn.Parameter(torch.ones(2))
-    moved = helpers.to_cpu({"a": weight, "b": (weight, "text", 3)})
-    assert not moved["a"].requires_grad  # type: ignore[union-attr]
-    assert moved["a"] is moved["b"][0]  # type: ignore[index]
-    assert moved["b"][1:] == ("text", 3)  # type: ignore[index]
+    first, (second, *rest) = helpers.to_cpu([weight, (weight, "text", 3)])
+    assert isinstance(first, torch.Tensor) and not first.requires_grad
+    assert first is second and rest == ["text", 3]
     helpers.save({"weight": weight}, tmp_path / "kept.pt", global_master=True)
     assert torch.load(tmp_path / "kept.pt")["weight"].tolist() == [1.0, 1.0]
