@@ -1,0 +1,70 @@
+"""Bringing the selected backend about."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from neuronmigrate.runtime.select import Backend, Selection, select
+
+if TYPE_CHECKING:
+    from neuronmigrate.runtime.emulated.touch import Touch
+
+Observer: TypeAlias = Callable[[str, tuple[object, ...], dict[str, object]], None]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What runs now, and what was changed for it."""
+
+    selection: Selection
+
+    @property
+    def touched(self) -> tuple[Touch, ...]:
+        """Parts of torch that were changed so far; none but on the emulated device.
+
+        Parts that belong to a module which is not imported yet are changed when it is.
+        """
+        if self.selection.backend is not Backend.EMULATED:
+            return ()
+        from neuronmigrate.runtime.emulated import touch
+
+        return tuple(touch.touched)
+
+
+def activate(
+    *,
+    strict: bool = False,
+    devices: int | None = None,
+    observe: Observer | None = None,
+    quiet: bool = False,
+) -> Activation:
+    """Make the program that follows run on the real neuron device, or on an emulated one.
+
+    With the real package installed nothing is changed. Says on stderr, on rank 0, what runs and why. A
+    second call changes nothing but the observers.
+
+    Args:
+        strict: refuse or report what the hardware is reported to refuse.
+        devices: emulated devices; None for one a process of this machine (LOCAL_WORLD_SIZE), else 1.
+        observe: called as `observe(name, args, kwargs)` before each operation of the emulated device.
+        quiet: print nothing.
+
+    Raises:
+        UnsupportedTorch: torch is missing, or of a release that TorchNeuron is not built for.
+        RuntimeError: another backend has taken PyTorch's place for one.
+    """
+    selection = select(devices=devices, strict=strict)
+    if selection.backend is Backend.EMULATED:
+        from neuronmigrate.runtime.emulated import fallback
+        from neuronmigrate.runtime.emulated.install import install
+
+        install(devices=selection.devices, strict=strict)
+        if observe is not None:
+            fallback.observers.append(observe)
+    if not quiet and int(os.environ.get("RANK", "0")) == 0:
+        print(selection.line(), file=sys.stderr)
+    return Activation(selection)

@@ -1,0 +1,44 @@
+"""Puts the emulated device into this process, once."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+
+import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from neuronmigrate.runtime.emulated import kernels, module, package, touch
+
+_done = False
+
+
+def installed() -> bool:
+    """Whether the device is there."""
+    return _done
+
+
+def install(*, devices: int, strict: bool) -> None:
+    """Register the device, its kernels and the stand-in package; RuntimeError if the backend's name is taken.
+
+    It cannot be taken back: PyTorch renames the backend once in a process.
+    """
+    global _done
+    if _done:
+        return
+    name = torch._C._get_privateuse1_backend_name()
+    if name != "privateuseone":
+        raise RuntimeError(
+            f"PyTorch's backend for other devices is in use by {name!r}; no emulation beside it"
+        )
+    _done = True
+    neuron = module.build(devices)
+    touch.register("torch.utils.rename_privateuse1_backend", "torch.device('neuron')")
+    touch.register("torch.neuron", "the device's module")
+    _setup_privateuseone_for_python_backend("neuron", backend_module=neuron)  # type: ignore[no-untyped-call]
+    sys.modules["torch.neuron"] = neuron
+    package.install()
+    kernels.install(keep_parameters=not strict)
+    if importlib.util.find_spec("neuronmigrate.runtime.emulated.distributed") is not None:
+        importlib.import_module("neuronmigrate.runtime.emulated.distributed").install()
