@@ -275,6 +275,27 @@ def explain(
     terminal.emit(explained(name, _load_codemods(codemods)), sys.stdout)
 
 
+@app.command()
+def doctor(
+    model: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A model's folder or config.json to look up too.")
+    ] = None,
+    output_format: Annotated[str, typer.Option(metavar="FORMAT", help="text or json.")] = "text",
+) -> None:
+    """Say whether this machine and environment are ready for the native neuron device, and what is not.
+
+    Exit code: 0 ready, 1 something stands in the way, 2 error.
+    """
+    from neuronmigrate.doctor import Machine, diagnose
+    from neuronmigrate.report import diagnosis, terminal
+
+    if output_format not in diagnosis.FORMATS:
+        raise UserError(f"--output-format: {output_format} is none of {', '.join(diagnosis.FORMATS)}")
+    found = diagnose(Machine.here(), model)
+    terminal.emit(diagnosis.FORMATS[output_format](found), sys.stdout)
+    raise typer.Exit(int(not found.ready))
+
+
 def _settings(paths: Sequence[str], **options: object) -> Settings:
     from neuronmigrate import config
     from neuronmigrate.files import resolved
