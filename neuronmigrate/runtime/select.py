@@ -75,7 +75,7 @@ def select(*, emulate: bool = True, devices: int | None = None, strict: bool = F
 
 
 def _with_package(version: str, package: str | None) -> Selection:
-    """The choice where the name torch_neuronx is taken: the real device or the CPU, no emulation beside it."""
+    """The choice where the name torch_neuronx is taken: the real device or the CPU."""
     shown = f"torch-neuronx {package or 'of unknown version'}"
     if package is not None and not is_native(package):
         reason = (

@@ -9,6 +9,7 @@ arguments are only to be looked at: an operation on them inside an observer woul
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -28,12 +29,15 @@ CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 # Operations whose indices or source may stay on the CPU, as on every PyTorch device.
 MIXED_ALLOWED = frozenset(
-    {"_foreach_copy_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"}
-    | {"index", "index_put", "index_put_"}
+    f"aten::{name}"
+    for name in (
+        *("_foreach_copy_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"),
+        *("gru", "index", "index_put", "index_put_", "lstm"),
+    )
 )
 
 _NUMBERS = (bool, int, float, complex)
-_kernels: dict[OpOverload, Kernel] = {}
+_kernels: dict[str, Kernel] = {}
 
 
 class MixedDevices(RuntimeError):
@@ -47,13 +51,22 @@ class MixedDevices(RuntimeError):
 
 
 def fallback(op: OpOverload, *args: object, **kwargs: object) -> object:
-    """Run `op` on the CPU over the memory of its neuron arguments; what it makes is labelled neuron."""
+    """Run `op` on the CPU over the memory of its neuron arguments; what it makes is labelled neuron.
+
+    Raises MixedDevices where a CPU tensor with dimensions stands among neuron tensors, and whatever the
+    CPU's kernel raises.
+    """
+    return by_name(op._name, *args, **kwargs)
+
+
+def by_name(name: str, *args: object, **kwargs: object) -> object:
+    """`fallback` for a qualified name: operations by the thousand are registered, and few are ever used."""
     if observers:
-        tell(op._name, args, kwargs)
+        tell(name, args, kwargs)
     try:
-        kernel = _kernels[op]
+        kernel = _kernels[name]
     except KeyError:
-        kernel = _kernels[op] = _kernel_for(op)
+        kernel = _kernels[name] = _kernel_for(overload_of(name))
     return kernel(*args, **kwargs)
 
 
@@ -63,78 +76,123 @@ def tell(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None
         observer(name, args, kwargs)
 
 
+def overload_of(name: str) -> OpOverload:
+    """The operation of a qualified name, such as `aten::add.Tensor`."""
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    found = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    assert isinstance(found, OpOverload)
+    return found
+
+
 def _kernel_for(op: OpOverload) -> Kernel:
-    arguments = op._schema.arguments
-    if any(argument.is_write for argument in arguments):
-        return _writing(op)
-    return _pure(op)
+    """The narrowest kernel that fits the operation's schema."""
+    schema = op._schema
+    written = [at for at, argument in enumerate(schema.arguments) if argument.is_write]
+    simple = all(
+        str(argument.type) in _PLAIN or (str(argument.type) in _TENSOR and not argument.kwarg_only)
+        for argument in schema.arguments
+    )
+    if simple and [str(made.type) for made in schema.returns] == ["Tensor"]:
+        if not written:
+            return _functional(op)
+        if written == [0] and schema.name.endswith("_"):
+            return _in_place(op)
+    return _general(op)
 
 
-def _pure(op: OpOverload) -> Kernel:
-    """The kernel of an operation that writes to none of its arguments."""
+_TENSOR = frozenset({"Tensor", "Optional[Tensor]"})
+_PLAIN = frozenset(
+    {"number", "int", "float", "bool", "str", "List[int]", "List[bool]", "List[float]", "Generator"}
+    | {"Optional[number]", "Optional[int]", "Optional[float]", "Optional[bool]", "Optional[str]"}
+    | {"Optional[List[int]]", "Optional[List[float]]", "Optional[Generator]"}
+)
+"""Types of arguments that are the same on each device. A dtype is an int to the schema."""
+
+
+def _functional(op: OpOverload) -> Kernel:
+    """For operations that take tensors by position, write to none and return one."""
     run = op._op
     numbers = Numbers(op)
-    tensor_at = numbers.positions
-    mixed_allowed = op._schema.name.partition("::")[2] in MIXED_ALLOWED
-    # Without lists, devices and the like, only the tensor positions need a look.
-    simple = all(
-        str(argument.type) in _PLAIN or position in tensor_at
-        for position, argument in enumerate(op._schema.arguments)
-    )
-    single = len(op._schema.returns) == 1 and str(op._schema.returns[0].type) == "Tensor"
+    tensor_at = numbers.tensor_at
+    mixed_allowed = op._schema.name in MIXED_ALLOWED
 
     def kernel(*args: object, **kwargs: object) -> object:
         given = list(args)
-        host = device = number = False
-        if simple:
-            count = len(given)
-            for at in tensor_at:
-                if at >= count:
-                    break
-                value = given[at]
-                if isinstance(value, Tensor):
-                    if value.get_device() == 0:
-                        device = True
-                        given[at] = to_cpu(value)
-                    elif value.dim():
-                        host = True
-                elif value is not None:
-                    number = True
-        else:
-            seen = Seen()
-            given = [seen.enter(value) for value in given]
-            kwargs = {name: seen.enter(value) for name, value in kwargs.items()}
-            host, device = seen.host, bool(seen.pairs)
-            number = any(at < len(given) and type(given[at]) in _NUMBERS for at in tensor_at)
-            if seen.elsewhere:
-                return run(*given, **kwargs)
+        count = len(given)
+        host = device = False
+        mask = 0
+        for at, bit in tensor_at:
+            if at >= count:
+                break
+            value = given[at]
+            if isinstance(value, Tensor):
+                if value.get_device() == 0:
+                    device = True
+                    given[at] = to_cpu(value)
+                elif value.dim():
+                    host = True
+            elif value is not None:
+                mask |= bit
         if host and device and not mixed_allowed:
             raise MixedDevices(op._name)
         try:
-            made = numbers.run(given, kwargs) if number else run(*given, **kwargs)
+            made = numbers.run(mask, given, kwargs) if mask else run(*given, **kwargs)
         except NotImplementedError as error:
             made = _in_float(op, given, kwargs, error)
-        return to_neuron(made) if single and type(made) is Tensor else leave(made)
+        return to_neuron(made)
 
     return kernel
 
 
-def _writing(op: OpOverload) -> Kernel:
-    """The kernel of an operation that writes to some of its arguments (in place, or to `out=`)."""
+def _in_place(op: OpOverload) -> Kernel:
+    """For operations that take tensors by position, write to the first and return it."""
+    run = op._op
+    numbers = Numbers(op)
+    tensor_at = numbers.tensor_at
+    mixed_allowed = op._schema.name in MIXED_ALLOWED
+
+    def kernel(*args: object, **kwargs: object) -> object:
+        given = list(args)
+        count = len(given)
+        host = device = False
+        mask = 0
+        for at, bit in tensor_at:
+            if at >= count:
+                break
+            value = given[at]
+            if isinstance(value, Tensor):
+                if value.get_device() == 0:
+                    device = True
+                    given[at] = to_cpu(value)
+                elif value.dim() or at == 0:
+                    host = True
+            elif value is not None:
+                mask |= bit
+        if host and device and not mixed_allowed:
+            raise MixedDevices(op._name)
+        if mask:
+            numbers.run(mask, given, kwargs)
+        else:
+            run(*given, **kwargs)
+        return args[0]
+
+    return kernel
+
+
+def _general(op: OpOverload) -> Kernel:
+    """For all other operations: lists of tensors, `out=`, a device, several results."""
     run = op._op
     arguments = op._schema.arguments
     numbers = Numbers(op)
-    tensor_at = numbers.positions
-    mixed_allowed = op._schema.name.partition("::")[2] in MIXED_ALLOWED
+    mixed_allowed = op._schema.name in MIXED_ALLOWED
     written_at = [at for at, argument in enumerate(arguments) if argument.is_write]
     written_by_name = {argument.name for argument in arguments if argument.is_write}
-    # An operation in place keeps its shape; an `out=` may be resized.
-    may_resize = (
-        any(argument.is_write and argument.kwarg_only for argument in arguments) or op._schema.name[-1] != "_"
-    )
+    writes = bool(written_at)
+    resizes = any(argument.is_write and argument.kwarg_only for argument in arguments)
 
     def kernel(*args: object, **kwargs: object) -> object:
-        seen = Seen(resizable=may_resize)
+        seen = Seen(resizable=resizes)
         given = [seen.enter(value) for value in args]
         named = {name: seen.enter(value) for name, value in kwargs.items()}
         if seen.pairs and not mixed_allowed:
@@ -142,24 +200,21 @@ def _writing(op: OpOverload) -> Kernel:
             written += [value for name, value in kwargs.items() if name in written_by_name]
             if seen.host or _any_on_cpu(written):
                 raise MixedDevices(op._name)
-        if any(at < len(given) and type(given[at]) in _NUMBERS for at in tensor_at):
-            made = numbers.run(given, named)
-        else:
-            made = run(*given, **named)
-        if may_resize:
-            for neuron, cpu in seen.pairs:
-                if neuron.shape != cpu.shape or neuron.data_ptr() != cpu.data_ptr():
-                    torch.ops.aten.set_.source_Tensor.redispatch(CPU_KEYS, neuron, to_neuron(cpu))
-        return leave(made, seen.pairs)
+        try:
+            mask = numbers.mask(given)
+            made = numbers.run(mask, given, named) if mask else run(*given, **named)
+        except NotImplementedError as error:
+            if writes:
+                raise
+            made = _in_float(op, given, named, error)
+        if seen.elsewhere:
+            return made
+        for neuron, cpu in seen.pairs if resizes else ():
+            if neuron.shape != cpu.shape or neuron.data_ptr() != cpu.data_ptr():
+                torch.ops.aten.set_.source_Tensor.redispatch(CPU_KEYS, neuron, to_neuron(cpu))
+        return leave(made, seen.pairs if writes else ())
 
     return kernel
-
-
-_PLAIN = frozenset(
-    {"number", "int", "float", "bool", "Optional[number]", "Optional[int]", "Optional[float]"}
-    | {"Optional[bool]", "List[int]", "List[bool]", "List[float]", "Optional[List[int]]", "str"}
-    | {"Optional[str]", "Optional[List[float]]", "Optional[Generator]", "Generator"}
-)
 
 
 class Seen:
@@ -236,47 +291,48 @@ class Numbers:
 
     def __init__(self, op: OpOverload) -> None:
         self._op = op
-        self.positions = tuple(
-            at
+        self.tensor_at = tuple(
+            (at, 1 << at)
             for at, argument in enumerate(op._schema.arguments)
-            if str(argument.type) in ("Tensor", "Optional[Tensor]") and not argument.kwarg_only
+            if str(argument.type) in _TENSOR and not argument.kwarg_only
         )
-        self._sisters: dict[tuple[int, ...], OpOverload | None] = {}
+        """Positions of tensors, each with its bit in a mask."""
+        self._runs: dict[int, Kernel] = {}
 
-    def run(self, given: list[object], kwargs: dict[str, object]) -> object:
-        """Run the operation on the CPU, with its numbers."""
-        at = tuple(p for p in self.positions if p < len(given) and type(given[p]) in _NUMBERS)
-        if at not in self._sisters:
-            self._sisters[at] = self._sister(at)
-        sister = self._sisters[at]
-        if sister is not None:
-            names = [argument.name for argument in self._op._schema.arguments]
-            width = max(at[-1] + 1, 2)
-            extra = dict(zip(names[width:], given[width:], strict=False))
-            return sister._op(*given[:width], **extra, **kwargs)
+    def mask(self, given: Sequence[object]) -> int:
+        """The positions at which a number stands for a tensor, as a mask; 0 if there is none."""
+        return sum(bit for at, bit in self.tensor_at if at < len(given) and type(given[at]) in _NUMBERS)
+
+    def run(self, mask: int, given: list[object], kwargs: dict[str, object]) -> object:
+        """Run the operation on the CPU, with numbers at the positions in the mask."""
         try:
-            return self._op.overloadpacket(*given, **kwargs)
-        except RuntimeError:
-            wrapped = list(given)
-            for p in at:
-                wrapped[p] = torch.tensor(given[p], device=CPU)
-            return self._op(*wrapped, **kwargs)
+            run = self._runs[mask]
+        except KeyError:
+            run = self._runs[mask] = self._runner(mask)
+        return run(*given, **kwargs)
 
-    def _sister(self, at: tuple[int, ...]) -> OpOverload | None:
+    def _runner(self, mask: int) -> Kernel:
         own = self._op._schema.arguments
         packet = self._op.overloadpacket
         for name in packet.overloads():
-            arguments = getattr(packet, name)._schema.arguments
-            if len(arguments) != len(own):
-                continue
-            if all(
-                theirs.name == mine.name
-                and theirs.is_write == mine.is_write
-                and (str(theirs.type) == "number" if p in at else str(theirs.type) == str(mine.type))
-                for p, (theirs, mine) in enumerate(zip(arguments, own, strict=True))
+            sister: OpOverload = getattr(packet, name)
+            theirs = sister._schema.arguments
+            if len(theirs) == len(own) and all(
+                their.name == mine.name
+                and their.is_write == mine.is_write
+                and str(their.type) == ("number" if mask >> at & 1 else str(mine.type))
+                for at, (their, mine) in enumerate(zip(theirs, own, strict=True))
             ):
-                return getattr(packet, name)  # type: ignore[no-any-return]
-        return None
+                return sister._op  # type: ignore[no-any-return]
+        return functools.partial(self._wrapped, mask)
+
+    def _wrapped(self, mask: int, *args: object, **kwargs: object) -> object:
+        packet = self._op.overloadpacket
+        try:
+            return packet(*args, **kwargs)
+        except RuntimeError:
+            given = [torch.tensor(v, device=CPU) if mask >> at & 1 else v for at, v in enumerate(args)]
+            return self._op(*given, **kwargs)
 
 
 _NARROW = (torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)

@@ -9,7 +9,16 @@ import sys
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from neuronmigrate.runtime.emulated import kernels, module, package, touch
+from neuronmigrate.runtime.emulated import (
+    accelerator,
+    autocast,
+    generator,
+    kernels,
+    module,
+    package,
+    storage,
+    touch,
+)
 
 _done = False
 
@@ -40,5 +49,9 @@ def install(*, devices: int, strict: bool) -> None:
     sys.modules["torch.neuron"] = neuron
     package.install()
     kernels.install(keep_parameters=not strict)
+    autocast.install()
+    storage.install()
+    accelerator.install()
+    generator.install(strict=strict)
     if importlib.util.find_spec("neuronmigrate.runtime.emulated.distributed") is not None:
         importlib.import_module("neuronmigrate.runtime.emulated.distributed").install()

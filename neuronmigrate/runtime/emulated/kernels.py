@@ -1,4 +1,4 @@
-"""Kernels of operations that the fallback cannot run: memory, copies, views, and where C++ asks for a device.
+"""Kernels of operations that the fallback cannot run: memory, copies, views and formulas.
 
 All are registered for the dispatch key PrivateUse1 and take and return neuron tensors, on which autograd
 has been dealt with already.
@@ -7,14 +7,23 @@ has been dealt with already.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from neuronmigrate.runtime.emulated import touch
-from neuronmigrate.runtime.emulated.fallback import CPU, CPU_KEYS, Kernel, fallback, observers, tell
+from neuronmigrate.runtime.emulated import attention, recurrent, touch
+from neuronmigrate.runtime.emulated.fallback import (
+    CPU,
+    CPU_KEYS,
+    Kernel,
+    by_name,
+    fallback,
+    observers,
+    overload_of,
+    tell,
+)
 from neuronmigrate.runtime.emulated.retag import to_cpu, to_neuron
 
 KEY = "PrivateUse1"
@@ -106,7 +115,7 @@ def local_scalar_dense(tensor: Tensor) -> bool | int | float | complex:
 def resize(
     tensor: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None
 ) -> Tensor:
-    """aten::resize_. Imported memory cannot grow, so a larger tensor gets new memory with the old elements."""
+    """aten::resize_. Imported memory cannot grow: a larger tensor gets new memory, and the old elements."""
     wanted = aten.empty.memory_format(size, dtype=tensor.dtype, device="meta").numel()
     if (wanted + tensor.storage_offset()) * tensor.element_size() <= tensor.untyped_storage().nbytes():
         aten.resize_.default.redispatch(CPU_KEYS, tensor, size, memory_format=memory_format)
@@ -121,42 +130,6 @@ def resize(
     whole[: kept.numel()].copy_(kept)
     aten.set_.source_Tensor.redispatch(CPU_KEYS, tensor, to_neuron(grown))
     return tensor
-
-
-def convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Tensor:
-    """aten::convolution_overrideable, where C++ sends the convolutions of devices that it does not know."""
-    operands = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-    return fallback(aten.convolution.default, *operands)  # type: ignore[return-value]
-
-
-def convolution_backward(
-    grad_output: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """aten::convolution_backward_overrideable; the gradients of input, weight and bias as the mask asks."""
-    channels = [weight.size(1) * groups if transposed else weight.size(0)]
-    rest = (stride, padding, dilation, transposed, output_padding, groups, output_mask)
-    return fallback(  # type: ignore[return-value]
-        aten.convolution_backward.default, grad_output, input, weight, channels, *rest
-    )
 
 
 def metadata_only(op: OpOverload) -> Kernel:
@@ -176,8 +149,6 @@ OWN: dict[str, Kernel] = {
     "_copy_from_and_resize": copy_from_and_resize,
     "_efficientzerotensor": zero_tensor,
     "_local_scalar_dense": local_scalar_dense,
-    "convolution_backward_overrideable": convolution_backward,
-    "convolution_overrideable": convolution,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "record_stream": lambda tensor, stream: None,
@@ -185,12 +156,18 @@ OWN: dict[str, Kernel] = {
 }
 """Kernels for what the CPU's kernel would do to the wrong memory, or not at all."""
 
-METADATA_WRITERS = (
-    "set_",
-    "set_.source_Storage",
-    "set_.source_Storage_storage_offset",
-    "set_.source_Tensor",
+METADATA_WRITERS = frozenset(
+    {"set_", "set_.source_Storage", "set_.source_Storage_storage_offset", "set_.source_Tensor"}
 )
+
+AS_IS = frozenset(
+    {"as_strided_", "detach_", "resize_as_", "squeeze_", "squeeze_.dim", "squeeze_.dims", "t_"}
+    | {"transpose_", "unsqueeze_", "_unsafe_view", "unsafe_split.Tensor", "unsafe_split_with_sizes"}
+    | {"_lazy_clone", "_pin_memory", "_resize_output", "copy", "copy_", "lift", "resize", "resize_as"}
+    | {"set", "set.source_Storage", "set.source_Storage_storage_offset", "set.source_Tensor"}
+    | {"convolution_overrideable", "convolution_backward_overrideable", "_pack_padded_sequence"}
+)
+"""Composite operations whose C++ serves every device: they change metadata, or cross devices."""
 
 
 def install(*, keep_parameters: bool) -> None:
@@ -203,6 +180,7 @@ def install(*, keep_parameters: bool) -> None:
     touch.register("fallback of PrivateUse1", "every operation without a kernel runs on the CPU")
     library("_").fallback(fallback, KEY)
     lib = library("aten")
+    touch.register("aten kernels of PrivateUse1", "memory, copies, views, and formulas of the CPU")
     for name, kernel in OWN.items():
         lib.impl(name, kernel, KEY)
     if keep_parameters:
@@ -210,41 +188,51 @@ def install(*, keep_parameters: bool) -> None:
     for lazy in ("Conjugate", "Negative"):
         # Otherwise a copy resolves the bit by a clone, which copies, and so on without end.
         lib.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
-    touch.register("aten kernels of PrivateUse1", "memory, copies, views, convolutions")
-    own = {f"aten::{name}" for name in OWN}
-    for qualified in torch._C._dispatch_get_all_op_names():
-        if not qualified.startswith("aten::") or qualified in own:
+    for name, kernel in routes():
+        lib.impl(name, kernel, KEY)
+    touch.register("aten kernels of AutogradPrivateUse1", "attention, LSTM and GRU on the CPU's way")
+    attention.install(lib)
+    recurrent.install(lib)
+
+
+def routes() -> Iterator[tuple[str, Kernel]]:
+    """Kernels of the operations for which C++ would take another than the fallback, by name.
+
+    A composite kernel wins over a backend's fallback and has another formula than the CPU's own kernel;
+    where the CPU has none of its own, running the composite as a whole on the CPU saves a call for each of
+    its steps.
+    """
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key
+    on_cpu = _aten(registered("CPU"))
+    composite = _aten(
+        [*registered("CompositeExplicitAutograd"), *registered("CompositeExplicitAutogradNonFunctional")]
+    )
+    for name in sorted(on_cpu | composite):
+        if name in OWN or name in AS_IS:
             continue
-        route = _route(qualified)
-        if route is not None:
-            lib.impl(qualified[len("aten::") :], route, KEY)
+        schema = _schema(name)
+        if name in METADATA_WRITERS or any(
+            made.alias_info is not None and not made.alias_info.is_write for made in schema.returns
+        ):
+            if name in on_cpu:
+                yield name, metadata_only(overload_of(f"aten::{name}"))
+        elif name in composite and (name in on_cpu or _works_on_tensors(name, schema)):
+            yield name, functools.partial(by_name, f"aten::{name}")
 
 
-def _route(qualified: str) -> Kernel | None:
-    """The kernel that an operation needs beside the fallback; None if C++ finds the right one by itself."""
-
-    def has(key: str) -> bool:
-        return torch._C._dispatch_has_kernel_for_dispatch_key(qualified, key)
-
-    name = qualified[len("aten::") :]
-    composite = has("CompositeExplicitAutograd") or has("CompositeExplicitAutogradNonFunctional")
-    if has("CPU"):
-        if name in METADATA_WRITERS or _is_view(qualified):
-            return metadata_only(_overload(name))
-        if composite:
-            # The composite kernel would win over the fallback, with another formula than the CPU's.
-            return functools.partial(fallback, _overload(name))
-    elif composite and name.startswith("_foreach_"):
-        return functools.partial(fallback, _overload(name))
-    return None
+def _aten(names: Iterable[str]) -> set[str]:
+    return {name[len("aten::") :] for name in names if name.startswith("aten::")}
 
 
-def _is_view(qualified: str) -> bool:
-    name, _, overload = qualified.partition(".")
-    schema = torch._C._get_schema(name, overload)
-    return any(made.alias_info is not None and not made.alias_info.is_write for made in schema.returns)
-
-
-def _overload(name: str) -> OpOverload:
+def _schema(name: str) -> torch.FunctionSchema:
     packet, _, overload = name.partition(".")
-    return getattr(getattr(aten, packet), overload or "default")  # type: ignore[no-any-return]
+    return torch._C._get_schema(f"aten::{packet}", overload)
+
+
+def _works_on_tensors(name: str, schema: torch.FunctionSchema) -> bool:
+    """Whether a composite operation makes or changes tensors; its `out=` forms are left to C++."""
+    if name.startswith("_foreach_"):
+        return True
+    if any(argument.is_write and argument.kwarg_only for argument in schema.arguments):
+        return False
+    return any("Tensor" in str(made.type) for made in schema.returns)

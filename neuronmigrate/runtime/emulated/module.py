@@ -28,80 +28,52 @@ class Properties(NamedTuple):
     is_emulated: bool
 
 
-class Event:
+class Event(torch.Event):
     """A moment in a stream; everything before it is done when it is recorded."""
 
-    def __init__(
-        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
-    ) -> None:
-        self._seconds: float | None = None
+    _seconds: float | None = None
 
-    def record(self, stream: Stream | None = None) -> None:
+    def __new__(
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> Event:
+        """An event of the device."""
+        return super().__new__(cls, device="neuron", enable_timing=enable_timing)
+
+    def record(self, stream: torch.Stream | None = None) -> None:
         """Take the time."""
         self._seconds = time.perf_counter()
-
-    def wait(self, stream: Stream | None = None) -> None:
-        """Nothing is pending."""
-
-    def query(self) -> bool:
-        """Nothing is pending."""
-        return True
 
     def synchronize(self) -> None:
         """Nothing is pending."""
 
-    def elapsed_time(self, end_event: Event) -> float:
+    def elapsed_time(self, end_event: Event) -> float:  # type: ignore[override]
         """Milliseconds from this event to another; RuntimeError if one was not recorded."""
         if self._seconds is None or end_event._seconds is None:
             raise RuntimeError("Both events must be recorded before calculating elapsed time.")
         return (end_event._seconds - self._seconds) * 1e3
 
 
-class Stream:
+class Stream(torch.Stream):
     """A stream; work is done when it is given, whatever the stream."""
 
-    def __init__(self, device: Device = None, priority: int = 0) -> None:
-        self.device_index = 0
-        self.priority = priority
+    def __new__(cls, device: Device = None, priority: int = 0) -> Stream:
+        """A stream of the device."""
+        return super().__new__(cls, device="neuron", priority=priority)
 
-    @property
-    def device(self) -> torch.device:
-        """neuron:0."""
-        return torch.device("neuron", 0)
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Nothing is pending."""
-
-    def wait_event(self, event: Event) -> None:
-        """Nothing is pending."""
-
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: torch.Event | None = None) -> Event:
         """Record an event, a new one if none is given."""
-        event = event or Event()
+        event = Event() if event is None else event
         event.record(self)
-        return event
-
-    def query(self) -> bool:
-        """Nothing is pending."""
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing is pending."""
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        return None
+        return event  # type: ignore[return-value]
 
 
 class stream:
     """Context in which work goes to a stream."""
 
-    def __init__(self, stream: Stream | None) -> None:
+    def __init__(self, stream: torch.Stream | None) -> None:
         self._stream = stream
 
-    def __enter__(self) -> Stream | None:
+    def __enter__(self) -> torch.Stream | None:
         return self._stream
 
     def __exit__(self, *exc: object) -> None:
@@ -182,14 +154,14 @@ def synchronize(device: Device = None) -> None:
 
 
 def current_stream(device: Device = None) -> Stream:
-    """The only stream."""
-    return _stream
+    """The current stream, of which there is one."""
+    return Stream()
 
 
 default_stream = current_stream
 
 
-def set_stream(stream: Stream | None) -> None:
+def set_stream(stream: torch.Stream | None) -> None:
     """Work is done when it is given, whatever the stream."""
 
 
@@ -295,8 +267,6 @@ def reset_peak_memory_stats(device: Device = None) -> None:
 
 
 reset_accumulated_memory_stats = reset_max_memory_allocated = reset_peak_memory_stats
-
-_stream = Stream()
 
 
 def build(devices: int) -> types.ModuleType:
