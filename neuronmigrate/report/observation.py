@@ -10,7 +10,8 @@ from neuronmigrate.report.view import Line, printable
 from neuronmigrate.targets import operators
 
 if TYPE_CHECKING:
-    from neuronmigrate.runtime.observe import Note, Observation, Place
+    from neuronmigrate.runtime.observe import Note, Observation
+    from neuronmigrate.runtime.places import Place
 
 LINES = 10
 """Lines of a section that are shown; the JSON has all."""
@@ -32,10 +33,13 @@ def text(observation: Observation) -> Iterator[Line]:
     """The totals, the dearest lines, and what to look at."""
     where = "on the emulated neuron device (CPU)" if observation.emulated else "on the neuron device"
     yield ((f"neuronmigrate: observed {where}", "bold"),)
-    if observation.emulated:
+    if observation.emulated and not observation.calls:
+        yield (("nothing ran on it", "bold yellow"),)
+    elif observation.emulated:
+        calls = _plural(observation.calls, "operation")
         totals = (
-            f"{_plural(observation.calls, 'operation')}, {observation.distinct:,} distinct by shape and dtype "
-            f"(an estimate of compilations), {observation.once:,} of them once"
+            f"{calls}, {observation.distinct:,} distinct by shape and dtype (an estimate of compilations), "
+            f"{observation.once:,} of them once"
         )
         yield ((totals, ""),)
     for line in observation.lines[:LINES]:

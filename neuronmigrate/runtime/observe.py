@@ -8,19 +8,15 @@ estimate of compilations - only an estimate, since its own kernels take operatio
 from __future__ import annotations
 
 import collections
-import linecache
-import os
 import sys
-import sysconfig
-import threading
 import types
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
+from neuronmigrate.runtime.places import NOWHERE, Place, Places
 from neuronmigrate.targets import operators
 
 SCHEMA = 1
@@ -31,23 +27,6 @@ FLOAT64 = "float64"
 INT64 = "int64"
 ON_CPU = "runs-on-cpu"
 PLACEMENT = "cpu-placement"
-
-
-@dataclass(frozen=True)
-class Place:
-    """A line of the program."""
-
-    path: str
-    """Absolute; empty when no line of the program was at work."""
-    line: int
-
-    @property
-    def source(self) -> str:
-        """The text of the line."""
-        return linecache.getline(self.path, self.line).strip() if self.path else ""
-
-
-NOWHERE = Place("", 0)
 
 
 @dataclass(frozen=True)
@@ -95,20 +74,26 @@ class Observation:
 
     def as_json(self) -> dict[str, object]:
         """The observation as plain data."""
-        return {"schema": SCHEMA, "table": operators.DATED, **asdict(self)}
+        lines = [{**_flat(line), "shapes": list(line.shapes)} for line in self.lines]
+        totals = {"calls": self.calls, "distinct": self.distinct, "once": self.once}
+        return {
+            "schema": SCHEMA,
+            "table": operators.DATED,
+            "emulated": self.emulated,
+            **totals,
+            "lines": lines,
+            "notes": [_flat(note) for note in self.notes],
+        }
+
+
+def _flat(one: LineCost | Note) -> dict[str, object]:
+    """The fields of a row, with its place as path, line and source."""
+    row = {each.name: getattr(one, each.name) for each in fields(one) if each.name != "place"}
+    return {"path": one.place.path, "line": one.place.line, "source": one.place.source, **row}
 
 
 _WIDE = frozenset({torch.float64, torch.complex128})
 _TRUTH = frozenset({torch.bool, torch.uint8})
-_LIBRARIES = tuple(
-    os.path.join(os.path.abspath(path), "")
-    for path in (
-        *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-        str(Path(__file__).parents[1]),
-    )
-)
-_PRINTING = os.path.join("torch", "_tensor_str.py")
-_FOREIGN, _OWN, _PRINTS = range(3)
 
 
 _VALUE = ("value", "the program asks for a number: .item(), int(), bool() or a test in Python")
@@ -152,8 +137,7 @@ class Observer:
         self._notes: collections.Counter[tuple[str, Place, str, str]] = collections.Counter()
         self._forwards: set[tuple[Place, int]] = set()
         self._left_on_cpu: set[Place] = set()
-        self._kinds: dict[str, int] = {}
-        self._main = threading.main_thread().ident
+        self._places = Places()
         self._call: _WatchedCall | None = None
 
     # Seeing
@@ -181,7 +165,7 @@ class Observer:
 
     def see(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """One operation, with its arguments as they stand on the device; called before it runs."""
-        place, printed = self._place()
+        place, printed = self._places.now(sys._getframe(1))
         tensors = [*_tensors(args), *_tensors(kwargs.values())]
         operation = name.partition("::")[2]
         if operation == "_local_scalar_dense":
@@ -223,7 +207,7 @@ class Observer:
 
     def _see_module(self, module: torch.nn.Module, args: tuple[object, ...]) -> None:
         """Before a module's forward: whether its parameters are on the CPU."""
-        place, _ = self._place()
+        place, _ = self._places.now(sys._getframe(1))
         if (place, id(module)) in self._forwards:
             return
         self._forwards.add((place, id(module)))
@@ -242,35 +226,6 @@ class Observer:
 
     def _note(self, kind: str, place: Place, what: str, why: str) -> None:
         self._notes[kind, place, what, why] += 1
-
-    # Lines
-
-    def place(self) -> Place:
-        """The line of the program that is at work."""
-        return self._place()[0]
-
-    def _place(self) -> tuple[Place, bool]:
-        """The line that is at work, and whether it prints a tensor."""
-        place, printed = self._among(sys._getframe(1))
-        if place is NOWHERE and threading.get_ident() != self._main:
-            # Backward runs in a thread of its own, while the line that asked for it waits in the main one.
-            waiting = sys._current_frames().get(self._main or 0)
-            place, printed = self._among(waiting)
-        return place, printed
-
-    def _among(self, frame: types.FrameType | None) -> tuple[Place, bool]:
-        printed = False
-        kinds = self._kinds
-        while frame is not None:
-            path = frame.f_code.co_filename
-            kind = kinds.get(path)
-            if kind is None:
-                kind = kinds[path] = _kind(path)
-            if kind == _OWN:
-                return Place(path, frame.f_lineno), printed
-            printed = printed or kind == _PRINTS
-            frame = frame.f_back
-        return NOWHERE, printed
 
     # What came of it
 
@@ -303,18 +258,6 @@ def _tensors(values: Iterable[object]) -> list[Tensor]:
         elif isinstance(value, (list, tuple)):
             found.extend(each for each in value if isinstance(each, Tensor))
     return found
-
-
-def _kind(path: str) -> int:
-    """Whether a file belongs to the program, to what is installed, or prints tensors."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    if path == main:
-        return _OWN
-    if path.endswith(_PRINTING):
-        return _PRINTS
-    if path.startswith("<") or path.startswith(_LIBRARIES):
-        return _FOREIGN
-    return _OWN
 
 
 def _cost(place: Place, calls: int, keys: list[tuple[object, ...]]) -> LineCost:

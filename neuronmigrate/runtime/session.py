@@ -10,8 +10,10 @@ import types
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from neuronmigrate.runtime import guards
 from neuronmigrate.runtime.after_import import after_import
 from neuronmigrate.runtime.launch import VARIABLE, Orders, is_program
+from neuronmigrate.runtime.places import Place
 
 if TYPE_CHECKING:
     from neuronmigrate.runtime.activation import Activation
@@ -73,6 +75,15 @@ class Session:
             self.observer.begin(emulated=emulated)
         if emulated:
             self._notice_first_use()
+        if self.activation.selection.backend is not Backend.CPU:
+            guards.install(self._warn, strict=self.orders.strict)
+
+    def _warn(self, place: Place, what: str, why: str) -> None:
+        """Something stays on the CPU."""
+        if self.observer is not None:
+            self.observer.note_placement(place, what, why)
+        elif self.speaks:
+            say(f"warning: {place}: {what}: {why}")
 
     def _notice_first_use(self) -> None:
         """Learn whether anything ever runs on the device, at no cost once it did."""
@@ -91,6 +102,8 @@ class Session:
 
             self.observer.end()
             terminal.emit(observation.text(self.observer.observation()), sys.stderr)
+        elif getattr(sys, "last_type", None) is not None:
+            pass  # a traceback stands there; what did not run is not the news
         elif self.activation is None:
             say("the program did not import torch: there was nothing to do")
         elif self.activation.touched and not self.touched_device:
