@@ -42,7 +42,8 @@ def text(observation: Observation) -> Iterator[Line]:
             f"{observation.once:,} of them once"
         )
         yield ((totals, ""),)
-    for line in observation.lines[:LINES]:
+    costly = [line for line in observation.lines if line.distinct]
+    for line in costly[:LINES]:
         yield (
             _place(line.place),
             (f"  {line.distinct:,} distinct in {_plural(line.calls, 'call')}", "yellow"),
@@ -55,8 +56,8 @@ def text(observation: Observation) -> Iterator[Line]:
             shown = "; ".join(line.shapes[:3])
             more = ", ..." if len(line.shapes) > 3 else ""
             yield ((f"    {line.varied} in {len(line.shapes)} shapes: {shown}{more}", ""),)
-    if len(observation.lines) > LINES:
-        yield ((f"  and {len(observation.lines) - LINES} more lines", "dim"),)
+    if len(costly) > LINES:
+        yield ((f"  and {len(costly) - LINES} more lines", "dim"),)
     for kind, title in SECTIONS.items():
         notes = observation.of(kind)
         if notes:

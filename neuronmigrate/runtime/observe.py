@@ -38,7 +38,7 @@ class LineCost:
     distinct: int
     """Operations with shapes and dtypes that no line before it had needed."""
     varied: str
-    """The operation among them that came in most shapes."""
+    """The operation among the distinct ones that came in most shapes; empty without any."""
     shapes: tuple[str, ...]
     """The shapes that it came in, as `[2, 5] float32 x [5] int64`."""
 
@@ -171,8 +171,9 @@ class Observer:
         if operation == "_local_scalar_dense":
             self._note(HOST_SYNC, place, *(_PRINT if printed else _VALUE))
             return
-        if operation == "_copy_from" and len({each.device.type for each in tensors}) > 1:
-            if tensors[0].device.type != "cpu":
+        moved = _moved(operation, tensors, kwargs)
+        if moved is not None:
+            if moved == "cpu":
                 self._note(HOST_SYNC, place, *(_PRINT if printed else _COPY))
             return
         self._calls[place] += 1
@@ -238,7 +239,7 @@ class Observer:
             first[place].append(key)
             calls += count
             once += count == 1
-        lines = [_cost(place, self._calls[place], keys) for place, keys in first.items()]
+        lines = [_cost(place, count, first[place]) for place, count in self._calls.items()]
         lines.sort(key=lambda line: (-line.distinct, line.place.path, line.place.line))
         notes = [
             Note(kind, place, what, count, why) for (kind, place, what, why), count in self._notes.items()
@@ -247,6 +248,21 @@ class Observer:
         order = (PLACEMENT, HOST_SYNC, SHAPED_BY_DATA, ON_CPU, FLOAT64, INT64)
         notes.sort(key=lambda note: (order.index(note.kind), -note.count, note.place.path, note.place.line))
         return Observation(self.emulated, calls, len(self._signatures), once, tuple(lines), tuple(notes))
+
+
+def _moved(operation: str, tensors: list[Tensor], kwargs: dict[str, object]) -> str | None:
+    """The device type that an operation copies to from another one; None if it does no such thing."""
+    if operation == "_to_copy":
+        device = kwargs.get("device")
+        target = device.type if isinstance(device, torch.device) else tensors[0].device.type
+        source = tensors[0].device.type
+    elif operation == "_copy_from":
+        source, target = tensors[0].device.type, tensors[1].device.type
+    elif operation == "copy_":
+        target, source = tensors[0].device.type, tensors[-1].device.type
+    else:
+        return None
+    return None if source == target else target
 
 
 def _tensors(values: Iterable[object]) -> list[Tensor]:
@@ -264,6 +280,8 @@ def _cost(place: Place, calls: int, keys: list[tuple[object, ...]]) -> LineCost:
     by_name: dict[object, list[tuple[object, ...]]] = collections.defaultdict(list)
     for key in keys:
         by_name[key[0]].append(key[1:])
+    if not by_name:
+        return LineCost(place, calls, 0, "", ())
     name, shapes = max(by_name.items(), key=lambda item: len(item[1]))
     return LineCost(place, calls, len(keys), str(name), tuple(map(_shown, shapes)))
 
