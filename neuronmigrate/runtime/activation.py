@@ -8,7 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from neuronmigrate.runtime.select import Backend, Selection, select
+from neuronmigrate.runtime.autoload import DEVICES, STRICT, VARIABLE
+from neuronmigrate.runtime.select import (
+    Backend,
+    Selection,
+    package_version,
+    real_package_present,
+    select,
+)
 
 if TYPE_CHECKING:
     from neuronmigrate.runtime.emulated.touch import Touch
@@ -65,6 +72,24 @@ def activate(
         install(devices=selection.devices, strict=strict)
         if observe is not None:
             fallback.observers.append(observe)
-    if not quiet and int(os.environ.get("RANK", "0")) == 0:
+    if not quiet and is_first():
         print(selection.line(), file=sys.stderr)
     return Activation(selection)
+
+
+def activate_from_environment() -> None:
+    """Activate as `NEURONMIGRATE_STRICT=1` and `NEURONMIGRATE_DEVICES=n` say, unless a real package is there.
+
+    Called while torch is being imported, before other backends may have been loaded.
+    """
+    if package_version() is not None or real_package_present():
+        if is_first():
+            print(f"neuronmigrate: {VARIABLE}=1 is ignored, torch_neuronx is installed", file=sys.stderr)
+        return
+    devices = os.environ.get(DEVICES)
+    activate(strict=os.environ.get(STRICT) == "1", devices=None if devices is None else int(devices))
+
+
+def is_first() -> bool:
+    """Whether this is the process of rank 0, the one that speaks."""
+    return os.environ.get("RANK", "0") == "0"

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from neuronmigrate.runtime.emulated.retag import to_cpu, to_neuron
+from neuronmigrate.runtime.emulated.retag import to_cpu, to_cpu_with_bits, to_neuron
 
 Kernel: TypeAlias = Callable[..., object]
 Observer: TypeAlias = Callable[[str, tuple[object, ...], dict[str, object]], None]
@@ -110,12 +110,20 @@ _PLAIN = frozenset(
 """Types of arguments that are the same on each device. A dtype is an int to the schema."""
 
 
+@functools.cache
+def _takes_bits() -> frozenset[str]:
+    """Operations before which the dispatcher does not resolve lazy conj or neg bits."""
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key
+    return frozenset([*registered("Conjugate"), *registered("Negative")])
+
+
 def _functional(op: OpOverload) -> Kernel:
     """For operations that take tensors by position, write to none and return one."""
     run = op._op
     numbers = Numbers(op)
     tensor_at = numbers.tensor_at
     mixed_allowed = op._schema.name in MIXED_ALLOWED
+    enter = to_cpu_with_bits if op._name in _takes_bits() else to_cpu
 
     def kernel(*args: object, **kwargs: object) -> object:
         given = list(args)
@@ -129,7 +137,7 @@ def _functional(op: OpOverload) -> Kernel:
             if isinstance(value, Tensor):
                 if value.get_device() == 0:
                     device = True
-                    given[at] = to_cpu(value)
+                    given[at] = enter(value)
                 elif value.dim():
                     host = True
             elif value is not None:
@@ -151,6 +159,7 @@ def _in_place(op: OpOverload) -> Kernel:
     numbers = Numbers(op)
     tensor_at = numbers.tensor_at
     mixed_allowed = op._schema.name in MIXED_ALLOWED
+    enter = to_cpu_with_bits if op._name in _takes_bits() else to_cpu
 
     def kernel(*args: object, **kwargs: object) -> object:
         given = list(args)
@@ -164,7 +173,7 @@ def _in_place(op: OpOverload) -> Kernel:
             if isinstance(value, Tensor):
                 if value.get_device() == 0:
                     device = True
-                    given[at] = to_cpu(value)
+                    given[at] = enter(value)
                 elif value.dim() or at == 0:
                     host = True
             elif value is not None:
@@ -186,13 +195,14 @@ def _general(op: OpOverload) -> Kernel:
     arguments = op._schema.arguments
     numbers = Numbers(op)
     mixed_allowed = op._schema.name in MIXED_ALLOWED
+    enter = to_cpu_with_bits if op._name in _takes_bits() else to_cpu
     written_at = [at for at, argument in enumerate(arguments) if argument.is_write]
     written_by_name = {argument.name for argument in arguments if argument.is_write}
     writes = bool(written_at)
     resizes = any(argument.is_write and argument.kwarg_only for argument in arguments)
 
     def kernel(*args: object, **kwargs: object) -> object:
-        seen = Seen(resizable=resizes)
+        seen = Seen(enter, resizable=resizes)
         given = [seen.enter(value) for value in args]
         named = {name: seen.enter(value) for name, value in kwargs.items()}
         if seen.pairs and not mixed_allowed:
@@ -220,9 +230,10 @@ def _general(op: OpOverload) -> Kernel:
 class Seen:
     """The arguments of one call on their way to the CPU, and what was met among them."""
 
-    __slots__ = ("elsewhere", "host", "pairs", "resizable")
+    __slots__ = ("alias", "elsewhere", "host", "pairs", "resizable")
 
-    def __init__(self, *, resizable: bool = False) -> None:
+    def __init__(self, alias: Callable[[Tensor], Tensor], *, resizable: bool) -> None:
+        self.alias = alias
         self.pairs: list[tuple[Tensor, Tensor]] = []
         """Each neuron tensor with its CPU twin; a tensor given twice has one twin."""
         self.host = False
@@ -255,7 +266,7 @@ class Seen:
             # An alias cannot grow; what the CPU makes of this one is taken over afterwards.
             cpu = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU)
         else:
-            cpu = to_cpu(tensor)
+            cpu = self.alias(tensor)
         self.pairs.append((tensor, cpu))
         return cpu
 

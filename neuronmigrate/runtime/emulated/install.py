@@ -12,6 +12,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from neuronmigrate.runtime.emulated import (
     accelerator,
     autocast,
+    dynamo,
     generator,
     kernels,
     module,
@@ -45,6 +46,10 @@ def install(*, devices: int, strict: bool) -> None:
     neuron = module.build(devices)
     touch.register("torch.utils.rename_privateuse1_backend", "torch.device('neuron')")
     touch.register("torch.neuron", "the device's module")
+    for owner in ("torch.Tensor", "torch.nn.modules.module.Module", "torch.nn.utils.rnn.PackedSequence"):
+        touch.register(f"{owner}.neuron", "added by PyTorch's generate_methods_for_privateuse1_backend")
+    for owner in ("torch.Tensor", "torch.nn.utils.rnn.PackedSequence"):
+        touch.register(f"{owner}.is_neuron", "added by PyTorch's generate_methods_for_privateuse1_backend")
     _setup_privateuseone_for_python_backend("neuron", backend_module=neuron)  # type: ignore[no-untyped-call]
     sys.modules["torch.neuron"] = neuron
     package.install()
@@ -53,5 +58,8 @@ def install(*, devices: int, strict: bool) -> None:
     storage.install()
     accelerator.install()
     generator.install(strict=strict)
+    dynamo.install()
+    if strict:
+        importlib.import_module("neuronmigrate.runtime.emulated.strict").install()
     if importlib.util.find_spec("neuronmigrate.runtime.emulated.distributed") is not None:
         importlib.import_module("neuronmigrate.runtime.emulated.distributed").install()

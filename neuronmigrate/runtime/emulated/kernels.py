@@ -24,7 +24,7 @@ from neuronmigrate.runtime.emulated.fallback import (
     overload_of,
     tell,
 )
-from neuronmigrate.runtime.emulated.retag import to_cpu, to_neuron
+from neuronmigrate.runtime.emulated.retag import to_cpu, to_cpu_with_bits, to_neuron
 
 KEY = "PrivateUse1"
 aten = torch.ops.aten
@@ -84,18 +84,9 @@ def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Ten
     """aten::_copy_from, between the devices and on either; casts and broadcasts as `copy_` does."""
     if observers:
         tell("aten::_copy_from", (source, target, non_blocking), {})
-    _plain_alias(target).copy_(_plain_alias(source))
+    on_cpu = [tensor if tensor.is_cpu else to_cpu_with_bits(tensor) for tensor in (target, source)]
+    on_cpu[0].copy_(on_cpu[1])
     return target
-
-
-def _plain_alias(tensor: Tensor) -> Tensor:
-    """A tensor's memory on the CPU, with the lazy bits that DLPack leaves behind."""
-    if tensor.is_cpu:
-        return tensor
-    alias = to_cpu(tensor)
-    if tensor.is_conj():
-        alias = alias.conj()
-    return alias._neg_view() if tensor.is_neg() else alias
 
 
 def copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
@@ -206,7 +197,7 @@ def routes() -> Iterator[tuple[str, Kernel]]:
     on_cpu = _aten(registered("CPU"))
     composite = _aten(
         [*registered("CompositeExplicitAutograd"), *registered("CompositeExplicitAutogradNonFunctional")]
-    )
+    ) | (on_cpu & _aten(registered("CompositeImplicitAutograd")))
     for name in sorted(on_cpu | composite):
         if name in OWN or name in AS_IS:
             continue

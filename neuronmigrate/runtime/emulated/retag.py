@@ -30,20 +30,35 @@ _pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
 def to_cpu(tensor: Tensor) -> Tensor:
     """The memory of a neuron tensor as a CPU tensor: same shape, strides and dtype, no autograd history.
 
-    Lazy conj and neg bits are not carried over; `copying` puts them back where they can occur.
+    Lazy conj and neg bits are not carried over. The dispatcher resolves them before most operations;
+    `to_cpu_with_bits` is for the others.
     """
     capsule = _export(tensor)
     _int32_at(_pointer_in(capsule, b"dltensor") + 8).value = CPU_TYPE
     return _import(capsule)
 
 
+def to_cpu_with_bits(tensor: Tensor) -> Tensor:
+    """`to_cpu`, with the lazy conj and neg bits of the tensor."""
+    alias = to_cpu(tensor)
+    if tensor.is_conj():
+        alias = alias.conj()
+    return alias._neg_view() if tensor.is_neg() else alias
+
+
 def to_neuron(tensor: Tensor) -> Tensor:
     """The memory of a CPU tensor as a neuron tensor: same shape, strides and dtype, no autograd history.
 
     DLPack knows no lazy conj and neg bits, so a tensor that has one is made plain, which copies.
+    NotImplementedError for what has no strided memory or no dtype of DLPack's: sparse, quantised.
     """
     if tensor.is_neg() or tensor.is_conj():
         tensor = tensor.resolve_conj().resolve_neg()
-    capsule = _export(tensor)
+    try:
+        capsule = _export(tensor)
+    except (BufferError, RuntimeError) as error:
+        raise NotImplementedError(
+            f"the emulated neuron device holds strided tensors of plain dtypes alone: {error}"
+        ) from error
     _int32_at(_pointer_in(capsule, b"dltensor") + 8).value = NEURON_TYPE
     return _import(capsule)
