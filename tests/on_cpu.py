@@ -124,10 +124,10 @@ def main(argv: Sequence[str]) -> int:
         return 0
     os.environ.update(_quiet_environment())
     _install()
-    return _run(options.script, options.arguments, options.keep)
+    return execute(options.script, options.arguments, options.keep)
 
 
-def _run(script: Path, arguments: list[str], keep: Path | None) -> int:
+def execute(script: Path, arguments: list[str], keep: Path | None) -> int:
     """Execute the script as `__main__`; its globals are kept even if it ends by `sys.exit`."""
     module = types.ModuleType("__main__")
     module.__file__ = str(script)
@@ -166,7 +166,7 @@ def _plain(value: object) -> object:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        return value.detach().cpu().clone()
     if isinstance(value, np.ndarray | np.generic):
         return torch.as_tensor(value).clone()
     if value is None or type(value) in (bool, int, float, str):
