@@ -70,6 +70,8 @@ def _alike(ours: object, theirs: object, case: Case) -> bool:
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
             return False
         return torch.allclose(ours, theirs, rtol=case.relative, atol=case.absolute)
+    if isinstance(ours, torch.Tensor):
+        ours = ours.tolist()
     if isinstance(ours, list) and isinstance(theirs, list):
         return len(ours) == len(theirs) and all(
             _alike(one, other, case) for one, other in zip(ours, theirs, strict=True)

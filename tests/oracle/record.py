@@ -81,7 +81,7 @@ def record(case: Case, python: Path, versions: dict[str, str]) -> str:
             "release": case.release if case.kind == "stand_ins" else None,
             "stdout": done.stdout.replace(folder, "{folder}"),
             "values": {
-                name: value
+                name: _listed(value)
                 for name, value in sorted(values.items())
                 if name not in tensors and not (isinstance(value, str) and folder in value)
             },
@@ -94,6 +94,19 @@ def record(case: Case, python: Path, versions: dict[str, str]) -> str:
         if tensors:
             save_file(tensors, stored)
         return ""
+
+
+def _listed(value: object) -> object:
+    """The value with the tensors inside of lists and dicts as lists."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, list):
+        return [_listed(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _listed(each) for key, each in value.items()}
+    return value
 
 
 def digest(path: Path) -> str:

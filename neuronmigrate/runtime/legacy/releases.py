@@ -45,7 +45,7 @@ class Release:
 
     def has(self, first: str, last: str) -> bool:
         """Whether a name that came with `first` and was last in `last` (or is in `main`) is in it."""
-        if first and not self.since("0.4.5" if first == "main" else first):
+        if first == "main" or (first and not self.since(first)):
             return False
         return last in ("", "main") or self.version <= Version(last)
 

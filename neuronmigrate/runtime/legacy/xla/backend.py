@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import HashStore, Store
+from torch._C._distributed_c10d import HashStore, Store
 from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 from neuronmigrate.runtime.legacy.xla import redirect

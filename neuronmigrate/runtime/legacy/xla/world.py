@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import functools
@@ -52,6 +53,8 @@ def _group() -> ProcessGroupGloo:
             f"WORLD_SIZE is {size()}, but there is no MASTER_ADDR to meet at; start the script with torchrun"
         )
     store, here, everybody = next(iter(rendezvous("env://")))
+    # A group that is left to the end of the interpreter may abort it.
+    atexit.register(_group.cache_clear)
     prefixed = PrefixStore("neuronmigrate_legacy_xla", store)
     return ProcessGroupGloo(prefixed, here, everybody, datetime.timedelta(minutes=10))
 
