@@ -115,10 +115,10 @@ def main(argv: Sequence[str]) -> int:
         return 0
     os.environ.update(_quiet_environment())
     runtime.activate(quiet=True)
-    return _run(options.script, options.arguments, options.keep)
+    return execute(options.script, options.arguments, options.keep)
 
 
-def _run(script: Path, arguments: list[str], keep: Path | None) -> int:
+def execute(script: Path, arguments: list[str], keep: Path | None) -> int:
     """Execute the script as `__main__`; its globals are kept even if it ends by `sys.exit`."""
     module = types.ModuleType("__main__")
     module.__file__ = str(script)
