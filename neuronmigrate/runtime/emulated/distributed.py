@@ -2,8 +2,8 @@
 
 As on the real backend, the group serves neuron tensors only, objects travel as neuron tensors, and
 
-- the default group comes before the first use of the device in its process, since it is what gives the
-  process its core,
+- the first group of a process comes before its first use of the device, since it is what gives the process
+  its core,
 - a process has one core,
 - all_to_all splits evenly,
 - a receive names its source.
@@ -34,9 +34,6 @@ from neuronmigrate.runtime.emulated import fallback, kernels, touch
 from neuronmigrate.runtime.emulated import strict as strict_mode
 from neuronmigrate.runtime.emulated.retag import to_cpu
 from neuronmigrate.runtime.places import NOWHERE, Places
-
-NEURON = torch.device("neuron")
-
 
 _strict = False
 
@@ -87,10 +84,13 @@ _carriers: dict[dist.Backend, dist.ProcessGroup] = {}
 
 def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.Backend:
     """The backend of a new group of processes; RuntimeError if the process may not join one."""
-    if not dist.is_initialized():
-        _carriers.clear()
+    global _joined
+    if not _joined:
         _refuse_late_group()
         _refuse_several_cores()
+        _joined = True
+    if not dist.is_initialized():
+        _carriers.clear()
     backend = dist.ProcessGroupGloo(store, rank, size, timeout)
     backend._set_sequence_number_for_group()
     carrier = dist.ProcessGroup(store, rank, size)
@@ -141,12 +141,15 @@ def _flatten(given: list[object]) -> None:
 
 def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:
     """The group that carries a neuron group; torch's own RuntimeError if that serves no neuron tensors."""
-    backend = group._get_backend(NEURON)
+    backend = group._get_backend(torch.device("neuron"))
     # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around it.
     return _carriers[getattr(backend, "wrapped_pg", backend)]
 
 
 # The limits of the real one -----------------------------------------------------------------------------
+
+_joined = False
+"""Whether the process has been in a group, which is when the real one gives it its core."""
 
 _used: str | None = None
 """What the device was first used for, and where; None while it was not."""
