@@ -23,6 +23,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,9 @@ from neuronmigrate.runtime.emulated import fallback, kernels, touch
 from neuronmigrate.runtime.emulated import strict as strict_mode
 from neuronmigrate.runtime.emulated.retag import to_cpu
 from neuronmigrate.runtime.places import NOWHERE, Places
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend, Store
 
 _strict = False
 
@@ -69,7 +73,7 @@ def _override(lib: torch.library.Library, op: OpOverload, kernel: fallback.Kerne
     """Register a kernel in the place of torch's own, which torch would warn of."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        lib.impl(op, kernel, key, allow_override=True)
+        lib.impl(op, kernel, key, allow_override=True)  # type: ignore[no-untyped-call]
 
 
 def _has_kernel(qualified: str) -> bool:
@@ -78,11 +82,11 @@ def _has_kernel(qualified: str) -> bool:
 
 # What gloo carries --------------------------------------------------------------------------------------
 
-_carriers: dict[dist.Backend, dist.ProcessGroup] = {}
+_carriers: dict[Backend, dist.ProcessGroup] = {}
 """For each backend of a neuron group, a group of the same processes in which it serves CPU tensors."""
 
 
-def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.Backend:
+def _create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     """The backend of a new group of processes; RuntimeError if the process may not join one."""
     global _joined
     if not _joined:
