@@ -275,6 +275,76 @@ def explain(
     terminal.emit(explained(name, _load_codemods(codemods)), sys.stdout)
 
 
+@app.command()
+def doctor(
+    model: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A model's folder or config.json to look up too.")
+    ] = None,
+    output_format: Annotated[str, typer.Option(metavar="FORMAT", help="text or json.")] = "text",
+) -> None:
+    """Say whether this machine and environment are ready for the native neuron device, and what is not.
+
+    Exit code: 0 ready, 1 something stands in the way, 2 error.
+    """
+    from neuronmigrate.doctor import Machine, diagnose
+    from neuronmigrate.report import diagnosis, terminal
+
+    if output_format not in diagnosis.FORMATS:
+        raise UserError(f"--output-format: {output_format} is none of {', '.join(diagnosis.FORMATS)}")
+    found = diagnose(Machine.here(), model)
+    terminal.emit(diagnosis.FORMATS[output_format](found), sys.stdout)
+    raise typer.Exit(int(not found.ready))
+
+
+@app.command(
+    "run",
+    # What stands behind the script is the script's.
+    context_settings={"allow_interspersed_args": False},
+)
+def run_script(
+    target: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGUMENT...]")],
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as of `python -m`.")] = False,
+    emulate: Annotated[
+        bool,
+        typer.Option("--emulate", help="Only on the emulated device: refuse where a real one is installed."),
+    ] = False,
+    devices: Annotated[
+        int | None, typer.Option(metavar="N", help="Start N processes with torchrun, one for each device.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse what the hardware is reported to refuse.")
+    ] = False,
+    observe: Annotated[
+        bool,
+        typer.Option("--observe", help="Say at the end what will cost compilations, copies and waiting."),
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what ran and what was seen, as JSON.")
+    ] = None,
+    legacy: Annotated[
+        bool, typer.Option("--legacy", help="Run an old script, with stand-ins for the legacy packages.")
+    ] = False,
+    from_version: FromVersion = None,
+) -> None:
+    """Run a script on the neuron device, or where there is none on an emulated one (on the CPU).
+
+    Exit code: the script's; 2 if it cannot be run.
+    """
+    from neuronmigrate.runtime.launch import Orders, launch
+
+    if from_version is not None and not legacy:
+        raise UserError("--from-version: only --legacy stands in for a release")
+    orders = Orders(
+        target=("-m", *target) if module else tuple(target),
+        strict=strict,
+        observe=observe,
+        report=None if report is None else str(report.absolute()),
+        legacy=legacy,
+        release=from_version,
+    )
+    raise typer.Exit(launch(orders, emulate=emulate, devices=devices))
+
+
 def _settings(paths: Sequence[str], **options: object) -> Settings:
     from neuronmigrate import config
     from neuronmigrate.files import resolved

@@ -18,6 +18,7 @@ from neuronmigrate.config import Settings
 from neuronmigrate.engine import migrate
 from neuronmigrate.plan import Finding, Numerics, Result
 from neuronmigrate.project import Project
+from tests.on_cpu import Completed, run_on_cpu
 
 FOLDER = Path(__file__).parent.parent / "fixtures"
 _RUNS = re.compile(r"# runs(?: on (\d+) processes)?\n")
@@ -79,6 +80,12 @@ def rewritten(raw: bytes, path: str = "script.py") -> Result:
 def result_of(case: Case) -> Result:
     """What the engine makes of a case."""
     return rewritten(case.source.read_bytes())
+
+
+@cache
+def run_of(script: Path, processes: int) -> Completed:
+    """What a script without arguments printed and computed; several tests look at the same run."""
+    return run_on_cpu(script, processes=processes)
 
 
 def report_of(result: Result) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from neuronmigrate.plan import State
 from neuronmigrate.report.diff import patch
-from tests.fixtures_lib import Case, cases, report_of, result_of, rewritten
+from tests.fixtures_lib import Case, cases, report_of, result_of, rewritten, run_of
 from tests.on_cpu import run_on_cpu
 
 UPDATE = bool(os.environ.get("UPDATE_FIXTURES"))
@@ -113,7 +113,7 @@ def test_patch_applies(case: Case, variant: Callable[[bytes], bytes], tmp_path: 
 
 @pytest.mark.parametrize("case", RUNS, ids=_id)
 def test_after_side_computes_what_plain_code_does(case: Case) -> None:
-    ran = run_on_cpu(case.after, processes=case.processes)
+    ran = run_of(case.after, case.processes)
     plain = run_on_cpu(case.plain, processes=case.processes)
     # Only one process of several may print: the others' text would come in between.
     assert ran.stdout == plain.stdout

@@ -190,6 +190,11 @@ def lookup(name: str) -> Entry | None:
     return None if row is None else _entry(name, row)
 
 
+def has_below(name: str) -> bool:
+    """Whether some known name stands below this one, so that it is a module or a class."""
+    return name in _inner()
+
+
 def nearest(name: str) -> Entry | None:
     """The entry of this name, else of the longest known name around it; None if it is not legacy."""
     exact = lookup(name)
@@ -390,6 +395,16 @@ def _entry(name: str, row: int, *, exact: bool = True) -> Entry:
         exact,
         groups,
     )
+
+
+@functools.lru_cache(maxsize=1)
+def _inner() -> frozenset[str]:
+    """Every name that is an inner part of a known one."""
+    found: set[str] = set()
+    for name in _data()["names"]:
+        parts = name.split(".")
+        found.update(".".join(parts[:length]) for length in range(1, len(parts)))
+    return frozenset(found)
 
 
 @functools.lru_cache(maxsize=1)

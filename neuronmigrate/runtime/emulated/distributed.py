@@ -1,0 +1,262 @@
+"""torch.distributed on the emulated device: the process group "neuron", its collectives carried by gloo.
+
+As on the real backend, the group serves neuron tensors only, objects travel as neuron tensors, and
+
+- the first group of a process comes before its first use of the device, since it is what gives the process
+  its core,
+- a process has one core,
+- all_to_all splits evenly,
+- a receive names its source.
+
+All four are what the early TorchNeuron source asserts (`_neuron_runtime_setup`, `alltoall_base`,
+`recv_anysource` of its process group); the documentation asks for the order and for one device a process
+("How to use torch.distributed on Neuron"). That source also has barriers for the whole world only, and no
+send and receive. Both are let through here, as the guide of the released package lists pipeline
+parallelism; strict mode reports them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import warnings
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.nn.parallel import DistributedDataParallel
+
+from neuronmigrate.runtime.emulated import fallback, kernels, touch
+from neuronmigrate.runtime.emulated import strict as strict_mode
+from neuronmigrate.runtime.emulated.retag import to_cpu
+from neuronmigrate.runtime.places import NOWHERE, Places
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend, Store
+
+_strict = False
+
+
+def install(*, strict: bool) -> None:
+    """Register the process group and its collectives; does nothing where torch has no distributed package."""
+    global _strict
+    if not dist.is_available():
+        return
+    _strict = strict
+    dist.Backend.register_backend("neuron", _create, devices=["neuron"])
+    touch.register("torch.distributed.Backend", 'the backend "neuron"')
+    lib = kernels.library("c10d")
+    for qualified in torch._C._dispatch_get_all_op_names():
+        if qualified.startswith("c10d::") and _has_kernel(qualified):
+            name, _, overload = qualified[len("c10d::") :].partition(".")
+            op = getattr(getattr(torch.ops.c10d, name), overload or "default")
+            _override(lib, op, functools.partial(_collective, op), kernels.KEY)
+    touch.register("c10d kernels of PrivateUse1", "torch's own would give neuron memory to gloo")
+    fallback.observers.append(_first_use)
+    init = DistributedDataParallel.__init__
+
+    @functools.wraps(init)
+    def init_and_pin(self: DistributedDataParallel, *args: object, **kwargs: object) -> None:
+        init(self, *args, **kwargs)  # type: ignore[arg-type]
+        if self.find_unused_parameters and any(each.device.type == "neuron" for each in self.parameters()):
+            _allow_pinned_memory()
+
+    touch.replace(DistributedDataParallel, "__init__", init_and_pin, "unused parameters need pinned memory")
+
+
+def _override(lib: torch.library.Library, op: OpOverload, kernel: fallback.Kernel, key: str) -> None:
+    """Register a kernel in the place of torch's own, which torch would warn of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        lib.impl(op, kernel, key, allow_override=True)  # type: ignore[no-untyped-call]
+
+
+def _has_kernel(qualified: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(qualified, kernels.KEY)
+
+
+# What gloo carries --------------------------------------------------------------------------------------
+
+_carriers: dict[Backend, dist.ProcessGroup] = {}
+"""For each backend of a neuron group, a group of the same processes in which it serves CPU tensors."""
+
+
+def _create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """The backend of a new group of processes; RuntimeError if the process may not join one."""
+    global _joined
+    if not _joined:
+        _refuse_late_group()
+        _refuse_several_cores()
+        _joined = True
+    if not dist.is_initialized():
+        _carriers.clear()
+    backend = dist.ProcessGroupGloo(store, rank, size, timeout)
+    backend._set_sequence_number_for_group()
+    carrier = dist.ProcessGroup(store, rank, size)
+    carrier._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    carrier._register_backend(fallback.CPU, dist.ProcessGroup.BackendType.GLOO, backend)
+    _carriers[backend] = carrier
+    return backend
+
+
+def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
+    """Run a collective over the memory of its neuron tensors, in the group that carries theirs."""
+    if fallback.observers:
+        fallback.tell(op._name, args, kwargs)
+    name = op._schema.name.partition("::")[2]
+    if name == "recv_any_source_":
+        raise NotImplementedError(
+            "the process group of the neuron device receives from a source that is named:"
+            " dist.recv(..., src=RANK)"
+        )
+    if name in ("alltoall_", "alltoall_base_"):
+        _refuse_uneven(args)
+    if _strict:
+        _report_unsure(name, args)
+    seen = fallback.Seen(to_cpu, resizable=False)
+    given = []
+    for argument, value in zip(op._schema.arguments, args, strict=False):
+        if argument.name == "process_group":
+            value = _carrier(dist.ProcessGroup.unbox(value)).boxed()  # type: ignore[arg-type]
+        given.append(seen.enter(value))
+    if seen.host:
+        raise fallback.MixedDevices(op._name)
+    if name in ("_allgather_base_", "_reduce_scatter_base_"):
+        _flatten(given)
+    return fallback.leave(op._op(*given, **kwargs), seen.pairs)
+
+
+def _flatten(given: list[object]) -> None:
+    """Make the tensors out and in one-dimensional: gloo wants equal shapes where others count elements.
+
+    Accelerate gathers into a flat tensor on every device but the CPU (utils/operations.py).
+    """
+    made, source = given[:2]
+    assert isinstance(made, Tensor)
+    assert isinstance(source, Tensor)
+    if made.dim() != source.dim():
+        given[:2] = [made.view(-1), source.view(-1)]
+
+
+def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The group that carries a neuron group; torch's own RuntimeError if that serves no neuron tensors."""
+    backend = group._get_backend(torch.device("neuron"))
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around it.
+    return _carriers[getattr(backend, "wrapped_pg", backend)]
+
+
+# The limits of the real one -----------------------------------------------------------------------------
+
+_joined = False
+"""Whether the process has been in a group, which is when the real one gives it its core."""
+
+_used: str | None = None
+"""What the device was first used for, and where; None while it was not."""
+
+
+def _first_use(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """An observer of operations that looks at the first one only."""
+    global _used
+    fallback.observers.remove(_first_use)
+    place, _ = Places().now(inspect.currentframe())
+    _used = f"{name} at {place}" if place is not NOWHERE else name
+
+
+def _refuse_late_group() -> None:
+    if _used is not None:
+        raise RuntimeError(
+            "init_process_group must come before the first use of the neuron device, because the process"
+            f" group gives each process its core. This process has used the device already ({_used}): move"
+            ' init_process_group("neuron"), or the Accelerator or TrainingArguments that calls it, to the'
+            " beginning of the program."
+        )
+
+
+def _refuse_several_cores() -> None:
+    cores = os.environ.get("NEURON_RT_VISIBLE_CORES", "")
+    if "," in cores or "-" in cores:
+        raise RuntimeError(
+            f"NEURON_RT_VISIBLE_CORES={cores} gives this process several cores; in a process group each"
+            " process has one. Leave the variable unset: torchrun's LOCAL_RANK chooses the core."
+        )
+
+
+def _refuse_uneven(args: Sequence[object]) -> None:
+    """NotImplementedError if the splits of an all_to_all differ in size.
+
+    args: those of c10d::alltoall_ (tensors out, tensors in, group) or of c10d::alltoall_base_ (tensor out,
+    tensor in, group, sizes out, sizes in).
+    """
+    first, second = args[:2]
+    if isinstance(first, Tensor):
+        splits = [list(sizes) for sizes in args[3:5] if isinstance(sizes, list | tuple)]
+    else:
+        splits = [[tuple(each.shape) for each in tensors] for tensors in (first, second)]  # type: ignore[attr-defined]
+    for sizes in splits:
+        if len(set(sizes)) > 1:
+            raise NotImplementedError(
+                f"the process group of the neuron device splits an all_to_all evenly, not into {sizes}: pad"
+                " the parts to one size"
+            )
+
+
+def _report_unsure(name: str, args: Sequence[object]) -> None:
+    """Warn of what the process group of the early source does not have."""
+    what = None
+    if name in ("send", "recv_"):
+        what = "send and receive"
+    elif name == "barrier" and dist.ProcessGroup.unbox(args[1]).size() != dist.get_world_size():  # type: ignore[arg-type]
+        what = "a barrier of some of the processes"
+    if what is not None:
+        place, _ = Places().now(inspect.currentframe())
+        warnings.warn_explicit(
+            f"{what} on the neuron device: reported to be missing there (strict)",
+            strict_mode.StrictWarning,
+            place.path,
+            place.line,
+        )
+
+
+# Pinned memory ------------------------------------------------------------------------------------------
+
+_pinned_memory_allowed = False
+
+
+def _allow_pinned_memory() -> None:
+    """Make pinned CPU memory plain CPU memory, for the C++ of DistributedDataParallel.
+
+    With find_unused_parameters its reducer asks for pinned memory in each backward
+    (torch/csrc/distributed/c10d/reducer.cpp, all_reduce_local_used_map), and a Python backend cannot give
+    it an allocator. Allocations cost about 2 us more from then on, so it is done when it is needed only.
+    """
+    global _pinned_memory_allowed
+    if _pinned_memory_allowed:
+        return
+    _pinned_memory_allowed = True
+    keys = {
+        kind: torch._C.DispatchKeySet(key)
+        for kind, key in (
+            ("cpu", torch._C.DispatchKey.CPU),
+            ("meta", torch._C.DispatchKey.Meta),
+            ("neuron", torch._C.DispatchKey.PrivateUse1),
+        )
+    }
+
+    def unpinned(
+        op: OpOverload, *args: object, device: torch.device | None = None, **kwargs: object
+    ) -> object:
+        kind = device.type if device is not None else "cpu"
+        kwargs["pin_memory"] = None
+        return op.redispatch(keys[kind], *args, device=device, **kwargs)
+
+    lib = kernels.library("aten")
+    for op in (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default):
+        _override(lib, op, functools.partial(unpinned, op), "BackendSelect")
+    # The reducer asserts that it got what it asked for.
+    _override(lib, torch.ops.aten.is_pinned.default, lambda tensor, device=None: True, "CPU")
+    touch.register("aten::empty, aten::empty_strided, aten::is_pinned", "pinned memory is plain memory")

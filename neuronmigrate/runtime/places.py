@@ -1,0 +1,83 @@
+"""Which line of a program is at work, below everything that is installed."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A line of the program."""
+
+    path: str
+    """As Python has it, absolute or relative; empty when no line of the program was at work."""
+    line: int
+
+    @property
+    def source(self) -> str:
+        """The text of the line."""
+        return linecache.getline(self.path, self.line).strip() if self.path else ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}"
+
+
+NOWHERE = Place("", 0)
+
+_LIBRARIES = tuple(
+    os.path.join(os.path.abspath(path), "")
+    for path in (
+        *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+        str(Path(__file__).parents[1]),
+    )
+)
+_PRINTING = os.path.join("torch", "_tensor_str.py")
+_FOREIGN, _OWN, _PRINTS = range(3)
+
+
+class Places:
+    """Finds lines of the program: of all files but those of Python, of installed packages and of this one."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, int] = {}
+        self._main = threading.main_thread().ident
+
+    def now(self, frame: types.FrameType | None) -> tuple[Place, bool]:
+        """The line at or around a frame, and whether it prints a tensor just now."""
+        place, printed = self._among(frame)
+        if place is NOWHERE and threading.get_ident() != self._main:
+            # Backward runs in a thread of its own, while the line that asked for it waits in the main one.
+            place, printed = self._among(sys._current_frames().get(self._main or 0))
+        return place, printed
+
+    def _among(self, frame: types.FrameType | None) -> tuple[Place, bool]:
+        printed = False
+        kinds = self._kinds
+        while frame is not None:
+            path = frame.f_code.co_filename
+            kind = kinds.get(path)
+            if kind is None:
+                kind = kinds[path] = _kind(path)
+            if kind == _OWN:
+                return Place(path, frame.f_lineno), printed
+            printed = printed or kind == _PRINTS
+            frame = frame.f_back
+        return NOWHERE, printed
+
+
+def _kind(path: str) -> int:
+    """Whether a file belongs to the program, to what is installed, or prints tensors."""
+    # A program may be installed, too: `run -m package.module`.
+    if path == getattr(sys.modules.get("__main__"), "__file__", None):
+        return _OWN
+    if path.endswith(_PRINTING):
+        return _PRINTS
+    if path.startswith("<") or os.path.abspath(path).startswith(_LIBRARIES):
+        return _FOREIGN
+    return _OWN

@@ -1,0 +1,248 @@
+"""What `neuronmigrate run --observe` says about a program, line by line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from neuronmigrate.report import observation as printer
+from neuronmigrate.runtime.observe import Observation, Observer
+from neuronmigrate.runtime.places import Place
+from neuronmigrate.targets import operators
+from tests.runtime.running import run, script
+
+PROGRAM = """\
+import torch
+
+device = torch.device("neuron")
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).to(device)
+forgotten = torch.nn.Sequential(torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for rows in (1, 2, 3, 3):
+    batch = torch.ones(rows, 4).to(device)
+    loss = model(batch).square().mean()  # forward
+    loss.backward()  # backward
+    optimizer.step()
+    if loss.item() > 1e6:  # item
+        raise SystemExit("diverged")
+print(loss)  # print
+host = batch.cpu()  # copy
+back = batch.to("cpu")  # copy again
+picked = batch[batch > 0]  # mask
+where = torch.nonzero(batch)  # nonzero
+twice = torch.ones(3, dtype=torch.float64, device=device) * 2  # float64
+ids = torch.arange(3, device=device) + 1  # int64
+ordered = torch.sort(batch)  # sort
+forgotten(torch.ones(1, 4))  # forgotten
+forgotten(torch.ones(1, 4))  # forgotten again
+with torch.no_grad():
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    compiled(batch)  # compiled
+"""
+
+
+@dataclass
+class Seen:
+    """The report of PROGRAM and what was printed."""
+
+    document: dict[str, Any]
+    stdout: str
+    stderr: str
+
+    def at(self, marker: str) -> list[dict[str, Any]]:
+        """The notes on the line with a marker."""
+        number = 1 + next(at for at, line in enumerate(PROGRAM.splitlines()) if line.endswith(f"# {marker}"))
+        return [note for note in self.document["notes"] if note["line"] == number]
+
+    def one(self, marker: str, kind: str) -> dict[str, Any]:
+        (note,) = [note for note in self.at(marker) if note["kind"] == kind]
+        return note
+
+    def cost(self, marker: str) -> dict[str, Any]:
+        (line,) = [line for line in self.document["lines"] if line["source"].endswith(f"# {marker}")]
+        return line  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    folder = tmp_path_factory.mktemp("observed")
+    report = folder / "report.json"
+    # A warning of torch about us would be an error.
+    flags = ["-W", "error::UserWarning"]
+    done = run("--observe", "--report", report, script(folder, PROGRAM), flags=flags)
+    assert done.returncode == 0, done.stderr
+    return Seen(json.loads(report.read_bytes())["observation"], done.stdout, done.stderr)
+
+
+def test_totals(seen: Seen) -> None:
+    document = seen.document
+    assert document["emulated"] is True and document["table"] == operators.DATED
+    assert document["calls"] == sum(line["calls"] for line in document["lines"])
+    assert document["distinct"] == sum(line["distinct"] for line in document["lines"])
+    assert 0 < document["once"] < document["distinct"] < document["calls"]
+    distinct = [line["distinct"] for line in document["lines"]]
+    assert distinct == sorted(distinct, reverse=True)
+
+
+def test_each_shape_counts_once_on_the_line_that_had_it_first(seen: Seen) -> None:
+    forward = seen.cost("forward")
+    # Two linear layers, ReLU, square and mean: three shapes of each, though there were four rounds.
+    assert forward["distinct"] == 15 and forward["calls"] == 20
+    assert forward["varied"] == "aten::addmm" and len(forward["shapes"]) == 6
+    assert forward["shapes"][0] == "[8] float32 x [1, 4] float32 x [4, 8] float32"
+
+
+def test_backward_counts_for_the_line_that_asked_for_it(seen: Seen) -> None:
+    backward = seen.cost("backward")
+    assert backward["distinct"] >= 9
+    # The next best: no line at all, which would be a thread that was lost.
+    assert all(line["path"].endswith("program.py") for line in seen.document["lines"])
+
+
+def test_the_host_waits(seen: Seen) -> None:
+    assert seen.one("item", "host-sync")["count"] == 4
+    assert seen.one("item", "host-sync")["what"] == "value"
+    assert seen.one("copy", "host-sync")["count"] == 1
+    assert seen.one("copy again", "host-sync")["what"] == "copy"
+    assert [note["what"] for note in seen.at("print")] == ["print"]
+
+
+def test_shapes_that_values_decide(seen: Seen) -> None:
+    assert "mask" in seen.one("mask", "data-dependent-shape")["why"]
+    assert seen.one("nonzero", "data-dependent-shape")["what"] == "nonzero"
+
+
+def test_64_bits(seen: Seen) -> None:
+    wide = [note for note in seen.at("float64") if note["kind"] == "float64"]
+    assert "mul" in [note["what"] for note in wide]
+    assert seen.one("int64", "int64")["count"] >= 1
+    assert not [note for note in seen.at("forward") if note["kind"] in ("float64", "int64")]
+
+
+def test_operations_that_run_on_the_cpu(seen: Seen) -> None:
+    note = seen.one("sort", "runs-on-cpu")
+    assert note["what"] == "sort" and note["why"] == operators.ON_CPU["sort"]
+
+
+def test_a_module_that_was_left_on_the_cpu(seen: Seen) -> None:
+    note = seen.one("forgotten", "cpu-placement")
+    assert note["what"] == "Sequential"
+    assert note["why"] == "its parameters are on the CPU, and so are its inputs"
+    assert seen.one("forgotten again", "cpu-placement")["count"] == 1
+    assert len([each for each in seen.document["notes"] if each["kind"] == "cpu-placement"]) == 2
+
+
+def test_a_compiled_module_is_traced_as_ever(seen: Seen) -> None:
+    # A third row count was seen before, so the compiled forward adds nothing, and it did run in full.
+    assert seen.cost("compiled")["distinct"] == 0 and seen.cost("compiled")["calls"] == 3
+    assert [note["kind"] for note in seen.at("compiled")] == []
+
+
+def test_the_text(seen: Seen) -> None:
+    lines = seen.stderr.splitlines()
+    start = lines.index("neuronmigrate: observed on the emulated neuron device (CPU)")
+    text = "\n".join(lines[start:])
+    assert f"{seen.document['calls']:,} operations, {seen.document['distinct']:,} distinct" in text
+    for title in printer.SECTIONS.values():
+        assert title in text
+    assert "program.py:9  15 distinct in 20 calls" in text
+    assert seen.stdout.startswith("tensor(") and "neuronmigrate" not in seen.stdout
+
+
+# The observer by itself
+
+
+@pytest.fixture
+def observer() -> Iterator[Observer]:
+    observer = Observer()
+    observer.begin(emulated=False)
+    yield observer
+    observer.end()
+
+
+def test_modules_are_as_before_when_nobody_watches() -> None:
+    before = torch.nn.Module.__dict__["_call_impl"]
+    observer = Observer()
+    observer.begin(emulated=False)
+    assert torch.nn.Module.__dict__["_call_impl"] is not before
+    observer.end()
+    observer.end()
+    assert torch.nn.Module.__dict__["_call_impl"] is before
+
+
+class Broken(torch.nn.Module):
+    """Raises as it runs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise ValueError(f"{x.shape}")
+
+
+def test_no_frame_of_ours_is_in_a_traceback(observer: Observer) -> None:
+    with pytest.raises(ValueError) as raised:
+        Broken()(torch.ones(1))
+    files = {Path(frame.filename).name for frame in traceback.extract_tb(raised.value.__traceback__)}
+    assert files == {"test_observe.py", "module.py"}
+
+
+def test_modules_elsewhere_and_without_parameters_are_no_news(observer: Observer) -> None:
+    torch.nn.Linear(2, 2, device="meta")(torch.ones(1, 2, device="meta"))
+    torch.nn.ReLU()(torch.ones(1))
+    assert observer.observation().notes == ()
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+    (note,) = observer.observation().notes
+    assert note.place.path == __file__ and note.what == "Linear"
+
+
+def test_jit_and_export_do_not_mind(observer: Observer) -> None:
+    module = torch.nn.Linear(2, 2)
+    given = torch.ones(1, 2)
+    exported = torch.export.export(module, (given,))
+    assert torch.equal(exported.module()(given), module(given))
+
+
+def test_operations_are_counted_by_shape_and_dtype() -> None:
+    observer = Observer()
+    a, b = torch.ones(2, device="meta"), torch.ones(3, device="meta")
+    for tensors in ((a, a), (a, a), (b, a), ([a, b],), (a, a.to(torch.bfloat16))):
+        observer.see("aten::add.Tensor", tensors, {})
+    observer.see("aten::mul.Tensor", (a, 2), {"out": b})
+    found = observer.observation()
+    assert (found.calls, found.distinct, found.once) == (6, 5, 4)
+    assert [line.calls for line in found.lines] == [5, 1]
+    assert len(found.lines[0].shapes) == 4
+    assert found.lines[1].shapes == ("[2] float32 x [3] float32",)
+
+
+def test_long_lists_are_cut_short() -> None:
+    observer = Observer()
+    observer.see("aten::_foreach_add_.List", ([torch.ones(1, device="meta")] * 300,), {})
+    (line,) = observer.observation().lines
+    assert line.shapes[0].endswith("x [1] float32 and 296 more")
+
+
+def test_the_real_package_is_asked_for_its_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("torch_neuronx")
+    package.get_fallback_ops = lambda: ["aten::sort", "aten::sort", "aten::acos"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch_neuronx", package)
+    notes = Observer().observation().of("runs-on-cpu")
+    assert [(note.what, note.count) for note in notes] == [("aten::sort", 2), ("aten::acos", 1)]
+
+
+def test_nothing_seen_is_said() -> None:
+    lines = ["".join(piece for piece, _ in line) for line in printer.text(Observation(True, 0, 0, 0, (), ()))]
+    assert lines[1:] == ["nothing ran on it"]
+
+
+def test_a_line_has_its_text() -> None:
+    here = Place(__file__, 1)
+    assert here.source == '"""What `neuronmigrate run --observe` says about a program, line by line."""'
+    assert Place("", 0).source == "" and str(here).endswith("test_observe.py:1")

@@ -1,0 +1,1 @@
+"""Programmes for two processes: see tests/runtime/programmes/__init__.py."""

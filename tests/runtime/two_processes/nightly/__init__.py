@@ -1,0 +1,1 @@
+"""Programmes: see tests/runtime/programmes/__init__.py."""

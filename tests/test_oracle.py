@@ -1,0 +1,102 @@
+"""Migrated scripts against what their legacy sides computed in the environments of `tests/oracle`.
+
+A recording belongs to one text of a script: when a fixture changes, it has to be recorded anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.fixtures_lib import run_of
+from tests.on_cpu import Completed, run_on_cpu
+from tests.oracle.cases import CASES, FIXTURES, RECORDINGS, Case
+from tests.oracle.record import digest
+from tests.tiny_models import save_classifier
+
+
+def _id(case: Case) -> str:
+    return f"{case.kind}-{case.name}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_classifier(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=_id)
+def test_the_after_side_computes_what_the_legacy_side_did(
+    case: Case, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = json.loads(case.recording.read_text("utf-8"))
+    assert recorded["sha256"] == digest(FIXTURES / case.before), "record this script anew"
+    if case.needs_model:
+        monkeypatch.setenv("MODEL_DIR", str(model))
+        assert recorded["inputs"]["model.safetensors"] == digest(model / "model.safetensors")
+    ran = _run(case, tmp_path)
+    expected = _values(case, recorded)
+    both = (ran.values.keys() & expected.keys()) - set(case.left_out)
+    assert both, "nothing to compare"
+    for name in sorted(both):
+        assert _alike(ran.values[name], expected[name], case), (name, ran.values[name], expected[name])
+
+
+def _run(case: Case, folder: Path) -> Completed:
+    script = FIXTURES / case.after
+    if not case.arguments and not case.needs_model:
+        return run_of(script, case.processes)
+    arguments = [each.format(folder=folder) for each in case.arguments]
+    return run_on_cpu(script, *arguments, processes=case.processes)
+
+
+def _values(case: Case, recorded: Mapping[str, object]) -> dict[str, object]:
+    from safetensors.torch import load_file
+
+    values = recorded["values"]
+    assert isinstance(values, dict)
+    tensors = load_file(case.recording.with_suffix(".safetensors")) if recorded["tensors"] else {}
+    return {**values, **tensors}
+
+
+def _alike(ours: object, theirs: object, case: Case) -> bool:
+    """Whether two values are equal, floats within the tolerance of the case."""
+    import torch
+
+    if isinstance(ours, torch.Tensor) and isinstance(theirs, torch.Tensor):
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return False
+        return torch.allclose(ours, theirs, rtol=case.relative, atol=case.absolute)
+    if isinstance(ours, torch.Tensor):
+        ours = ours.tolist()
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(
+            _alike(one, other, case) for one, other in zip(ours, theirs, strict=True)
+        )
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        # JSON has no keys but texts.
+        texts = {str(key): value for key, value in ours.items()}
+        return texts.keys() == theirs.keys() and all(
+            _alike(value, theirs[key], case) for key, value in texts.items()
+        )
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return math.isclose(ours, theirs, rel_tol=case.relative, abs_tol=case.absolute)
+    return type(ours) is type(theirs) and ours == theirs
+
+
+def test_each_recording_has_a_case() -> None:
+    recordings = set(RECORDINGS.rglob("*.json"))
+    assert recordings == {case.recording for case in CASES}
+
+
+def test_a_difference_is_found() -> None:
+    import torch
+
+    case = CASES[0]
+    assert not _alike([1.0, 2.0], [1.0, 2.001], case)
+    assert not _alike(torch.ones(2), torch.ones(2, 1), case)
+    assert not _alike({"a": 1}, {"a": True}, case)
+    assert _alike({1: [1.0]}, {"1": [1.0 + 1e-7]}, case)
