@@ -1,0 +1,3 @@
+"""Tests of `neuronmigrate.runtime`."""
+
+from __future__ import annotations
