@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from neuronmigrate.runtime.legacy import LegacyProblem
+from neuronmigrate.runtime.legacy.session import current
 from tests.runtime.legacy_session import begin
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 ROWS = [{"values": [float(number), 1.0, -float(number)], "labels": number % 2} for number in range(8)]
 
 
-def _arguments(release: str = "0.4.5", **fields: object) -> Arguments:
+def _arguments(**fields: object) -> Arguments:
+    """Training arguments of the release of this session."""
     from neuronmigrate.runtime.legacy.optimum.arguments import training_arguments
 
-    make: Callable[..., Arguments] = training_arguments(release)
+    make: Callable[..., Arguments] = training_arguments(str(current().release))
     return make(**fields)
 
 
@@ -71,7 +73,8 @@ def test_three_steps_equal_a_loop_by_hand(tmp_path: Path, monkeypatch: pytest.Mo
     optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
     torch.manual_seed(1)
     losses = []
-    batches = iter(DataLoader(range(8), batch_size=2, sampler=RandomSampler(range(8))))
+    make: Callable[..., Iterable[torch.Tensor]] = DataLoader
+    batches = iter(make(range(8), batch_size=2, sampler=RandomSampler(range(8))))
     for step in range(3):
         for group in optimizer.param_groups:
             group["lr"] = 0.01 * (3 - step) / 3
@@ -135,7 +138,9 @@ def test_accumulated_losses_are_means_or_divided_by_tokens(
         num_attention_heads=2,
         num_key_value_heads=2,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(tmp_path / "model")
+    made = LlamaForCausalLM(config)
+    torch.nn.Module.to(made, torch.bfloat16)
+    made.save_pretrained(tmp_path / "model")
     own = NeuronModelForCausalLM.from_pretrained(tmp_path / "model")
     assert own.dtype == torch.float32
     plain = LlamaForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)
@@ -196,7 +201,7 @@ def test_fields_and_defaults_are_those_of_the_release(
     assert (args.per_device_train_batch_size, args.zero_1, args.max_grad_norm) == (1, True, 1.0)
     assert args.get_warmup_steps(100) == 0
     assert _arguments(warmup_ratio=0.25).get_warmup_steps(10) == 3
-    assert _arguments(enable_mfu_metrics=False)
+    assert not vars(_arguments(enable_mfu_metrics=False))["enable_mfu_metrics"]
     for wrong in ({"do_eval": True}, {"eval_strategy": "steps"}):
         with pytest.raises(RuntimeError, match="Evaluation is not supported"):
             _arguments(**wrong)
@@ -204,10 +209,10 @@ def test_fields_and_defaults_are_those_of_the_release(
         _arguments(push_to_hub=True)
     begin(monkeypatch, "0.4.0")
     with pytest.raises(TypeError, match="'enable_mfu_metrics'"):
-        _arguments("0.4.0", enable_mfu_metrics=False)
+        _arguments(enable_mfu_metrics=False)
     begin(monkeypatch, "0.3.0")
     with pytest.raises(LegacyProblem, match=r"0\.3\.0 are those of transformers 4\.51"):
-        _arguments("0.3.0")
+        _arguments()
 
 
 def test_what_the_trainer_refused_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 weight = model.weight.detach().clone()
 model(torch.ones(1, 2, device=device)).sum().backward()
 xm.optimizer_step(optimizer, barrier=True)
-out["step"] = (weight - model.weight).tolist()
+out["step"] = (weight - model.weight).detach().round(decimals=4).tolist()
 
 xm.save({"weight": model.weight}, "plain.pt")
 xser.save({"weight": model.weight}, "apart.pt")
