@@ -54,7 +54,7 @@ Exact = Annotated[
 ]
 Shim = Annotated[
     bool | None,
-    typer.Option("--shim/--no-shim", help="Accepted, but there are no runtime helpers to import yet."),
+    typer.Option("--shim/--no-shim", help="Accepted, but no codemod imports the runtime's helpers yet."),
 ]
 Codemods = Annotated[
     Path | None,

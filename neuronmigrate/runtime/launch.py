@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from neuronmigrate.config import UserError
+from neuronmigrate.runtime import autoload
 from neuronmigrate.runtime.select import UnsupportedTorch, package_version, torch_version
 
 VARIABLE = "NEURONMIGRATE_RUN"
@@ -65,6 +66,12 @@ def check(orders: Orders, *, emulate: bool, devices: int | None) -> None:
     if orders.legacy:
         if emulate or orders.strict or orders.observe:
             raise UserError("--legacy: an old script has no neuron device to emulate or to observe")
+        from neuronmigrate.runtime.legacy.releases import Release
+
+        try:
+            Release(orders.release)
+        except ValueError as error:
+            raise UserError(f"--from-version: {error}") from error
         return
     try:
         torch_version()
@@ -96,6 +103,8 @@ def environment(orders: Orders, variables: Mapping[str, str]) -> dict[str, str]:
     """
     given = {
         VARIABLE: orders.to_text(),
+        # One way in is enough: PyTorch's own hook would activate a second time.
+        autoload.VARIABLE: "0",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(STARTUP), variables.get("PYTHONPATH", "")])),
         "USE_TORCH_XLA": "0",
         "CUDA_VISIBLE_DEVICES": "",

@@ -15,6 +15,7 @@ from neuronmigrate.runtime import launch
 from neuronmigrate.runtime.launch import Orders
 from neuronmigrate.runtime.places import Place
 from tests.runtime.running import others, plain, run, script
+from tests.tiny_models import save_classifier
 from tests.trees import write
 
 # As by Python itself
@@ -133,6 +134,7 @@ def test_what_cannot_be_run_is_refused(
         (["--report", tmp_path / "no" / "r.json", program], "there is no such folder"),
         (["--legacy", "--observe", program], "--legacy: an old script has no neuron device"),
         (["--from-version", "0.4.5", program], "--from-version: only --legacy"),
+        (["--legacy", "--from-version", "9.9", program], "--from-version: optimum-neuron 9.9"),
     ]
     for arguments, words in wrong:
         assert words in refused(monkeypatch, capsys, *arguments)
@@ -269,6 +271,82 @@ def test_a_batch_left_on_the_cpu_is_refused_on_its_line(tmp_path: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert "neuron" in last and "cpu" in last and ".to(" in last
     assert "nothing ran on the neuron device" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, object]], str]:
+    """What is said about a program whose models stay on the CPU: its notes and its stderr."""
+    folder = tmp_path_factory.mktemp("placed")
+    save_classifier(folder / "model")
+    program = script(
+        folder,
+        """\
+        import sys
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+        model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], device_map="auto")  # 3
+        model(**AutoTokenizer.from_pretrained(sys.argv[1])("a fine film", return_tensors="pt"))  # 4
+        classify = pipeline("text-classification", model=sys.argv[1], device=0)  # 5
+        classify("a dull film")  # 6
+        good = pipeline("text-classification", model=sys.argv[1], device="neuron")
+        good("a dull film")
+        """,
+    )
+    report = folder / "report.json"
+    done = run("--observe", "--report", report, program, folder / "model")
+    assert done.returncode == 0, done.stderr
+    notes = json.loads(report.read_bytes())["observation"]["notes"]
+    return [note for note in notes if note["kind"] == "cpu-placement"], done.stderr
+
+
+def test_models_that_stay_on_the_cpu_are_named_with_their_lines(
+    placed: tuple[list[dict[str, object]], str],
+) -> None:
+    notes, stderr = placed
+    assert [(note["line"], note["what"]) for note in notes] == [
+        (3, "device_map='auto'"),
+        (4, "BertForSequenceClassification"),
+        (6, "BertForSequenceClassification"),
+    ]
+    assert 'device_map="neuron"' in stderr and 'pipeline(device="neuron")' in stderr
+
+
+# Old scripts
+
+
+def test_an_old_script_runs_on_stand_ins(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """\
+        import torch
+        import torch_xla.core.xla_model as xm
+        x = torch.ones(2, device=xm.xla_device())
+        xm.mark_step()
+        print((x + 1).tolist())
+        raise SystemExit(3)
+        """,
+    )
+    report = tmp_path / "report.json"
+    done = run("--legacy", "--report", report, program)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "[2.0, 2.0]\n"
+    assert "stub reference" in done.stderr and "mark_step" in done.stderr
+    document = json.loads(report.read_bytes())
+    assert document["legacy"]["used"]["torch_xla.core.xla_model.mark_step"] == 1
+    assert document["selection"] is None
+
+
+def test_an_old_script_without_a_stand_in_ends_with_2(tmp_path: Path) -> None:
+    done = run("--legacy", script(tmp_path, "\nimport neuronx_distributed.parallel_layers\n"))
+    assert done.returncode == 2
+    assert "program.py:2: neuronx_distributed is a legacy name without a stand-in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_an_old_script_is_its_own(tmp_path: Path) -> None:
+    program = script(tmp_path, "raise KeyError('x')\n")
+    ours, theirs = run("--legacy", program), plain(program)
+    assert ours.returncode == theirs.returncode == 1
+    assert ours.stderr.startswith(theirs.stderr)
 
 
 # Guards
