@@ -32,7 +32,7 @@ MIXED_ALLOWED = frozenset(
     f"aten::{name}"
     for name in (
         *("_foreach_copy_", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"),
-        *("gru", "index", "index_put", "index_put_", "lstm"),
+        *("gru", "index", "index_put", "index_put_", "lstm", "rnn_relu", "rnn_tanh"),
     )
 )
 

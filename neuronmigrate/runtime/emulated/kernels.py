@@ -106,18 +106,22 @@ def local_scalar_dense(tensor: Tensor) -> bool | int | float | complex:
 def resize(
     tensor: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None
 ) -> Tensor:
-    """aten::resize_. Imported memory cannot grow: a larger tensor gets new memory, and the old elements."""
+    """aten::resize_. Imported memory cannot grow: a larger tensor gets new memory, and the old elements.
+
+    Views of the old memory stay with it, where on the CPU they would see the new elements.
+    """
     wanted = aten.empty.memory_format(size, dtype=tensor.dtype, device="meta").numel()
     if (wanted + tensor.storage_offset()) * tensor.element_size() <= tensor.untyped_storage().nbytes():
         aten.resize_.default.redispatch(CPU_KEYS, tensor, size, memory_format=memory_format)
         return tensor
     grown = aten.empty.memory_format(size, dtype=tensor.dtype, device=CPU, memory_format=memory_format)
-    old = to_cpu(tensor)
-    storage = torch.empty(0, dtype=tensor.dtype, device=CPU).set_(
-        old.untyped_storage(), 0, (old.untyped_storage().nbytes() // old.element_size(),)
+    storage = tensor.untyped_storage()
+    old = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    old.set_(
+        storage, tensor.storage_offset(), (storage.nbytes() // old.element_size() - tensor.storage_offset(),)
     )
     whole = grown.as_strided((grown.numel(),), (1,))
-    kept = storage[tensor.storage_offset() :][: whole.numel()]
+    kept = to_cpu(old)[: whole.numel()]
     whole[: kept.numel()].copy_(kept)
     aten.set_.source_Tensor.redispatch(CPU_KEYS, tensor, to_neuron(grown))
     return tensor

@@ -1,4 +1,4 @@
-"""LSTM and GRU, whole on the CPU, autograd included.
+"""LSTM, GRU and RNN layers, whole on the CPU, autograd included.
 
 For a device other than the CPU, PyTorch's C++ takes fused cells that the CPU does not have, while the CPU
 takes kernels of its own. So the operation runs on the CPU with autograd recording there, and stands in the
@@ -21,7 +21,10 @@ from neuronmigrate.runtime.emulated.retag import to_cpu, to_neuron
 if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
-NAMES = ("gru.data", "gru.input", "gru_cell", "lstm.data", "lstm.input", "lstm_cell")
+NAMES = (
+    *("gru.data", "gru.input", "gru_cell", "lstm.data", "lstm.input", "lstm_cell"),
+    *("rnn_relu.data", "rnn_relu.input", "rnn_tanh.data", "rnn_tanh.input"),
+)
 
 
 class OnCpu(torch.autograd.Function):
