@@ -10,7 +10,7 @@ import pytest
 import torch
 from _pytest.mark import ParameterSet
 
-from tests.runtime.programmes import DIFFERENCES, Programme, programmes
+from tests.runtime.programmes import Programme, programmes
 from tests.runtime.runner import EMULATED, Outcome, run_programmes
 
 Outcomes: TypeAlias = dict[str, dict[str, list[Outcome]]]
@@ -55,18 +55,13 @@ def check(outcomes: Outcomes, programme: Programme) -> None:
 
 
 def _check_tensor(name: str, found: torch.Tensor, expected: torch.Tensor) -> None:
-    """Assert the same bits, or what the table of differences allows."""
-    difference = next((each for start, each in DIFFERENCES.items() if name.startswith(start)), None)
-    if difference is None and not _same_bits(found, expected):
-        # No tolerance: for its message, and to fail where only a sign of zero or of NaN differs.
+    """Fail unless two tensors hold the same bits."""
+    if not _same_bits(found, expected):
+        # For its message; it lets a sign of zero or of NaN pass.
         torch.testing.assert_close(
             found, expected, rtol=0, atol=0, equal_nan=True, msg=lambda text: f"{name}: {text}"
         )
-        pytest.fail(f"{name}: the bits differ")
-    if difference is not None:
-        torch.testing.assert_close(
-            found, expected, rtol=0, atol=difference.at_most, msg=lambda text: f"{name}: {text}"
-        )
+        pytest.fail(f"{name}: the bits differ", pytrace=False)
 
 
 def _same_bits(found: torch.Tensor, expected: torch.Tensor) -> bool:

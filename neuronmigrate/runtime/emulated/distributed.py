@@ -8,11 +8,11 @@ As on the real backend, the group serves neuron tensors only, objects travel as 
 - all_to_all splits evenly,
 - a receive names its source.
 
-The last three and the first are what the early TorchNeuron source asserts (`_neuron_runtime_setup`,
-`alltoall_base`, `recv_anysource` of its process group); the documentation asks for the order and for one
-device a process ("How to use torch.distributed on Neuron"). That source also implements barriers for the
-whole world only, and no send and receive; both are let through here, as the released package's guide
-lists pipeline parallelism.
+All four are what the early TorchNeuron source asserts (`_neuron_runtime_setup`, `alltoall_base`,
+`recv_anysource` of its process group); the documentation asks for the order and for one device a process
+("How to use torch.distributed on Neuron"). That source also has barriers for the whole world only, and no
+send and receive. Both are let through here, as the guide of the released package lists pipeline
+parallelism; strict mode reports them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sysconfig
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -33,14 +31,22 @@ from torch._ops import OpOverload
 from torch.nn.parallel import DistributedDataParallel
 
 from neuronmigrate.runtime.emulated import fallback, kernels, touch
+from neuronmigrate.runtime.emulated import strict as strict_mode
+from neuronmigrate.runtime.emulated.retag import to_cpu
+from neuronmigrate.runtime.places import NOWHERE, Places
 
 NEURON = torch.device("neuron")
 
 
-def install() -> None:
+_strict = False
+
+
+def install(*, strict: bool) -> None:
     """Register the process group and its collectives; does nothing where torch has no distributed package."""
+    global _strict
     if not dist.is_available():
         return
+    _strict = strict
     dist.Backend.register_backend("neuron", _create, devices=["neuron"])
     touch.register("torch.distributed.Backend", 'the backend "neuron"')
     lib = kernels.library("c10d")
@@ -106,7 +112,9 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
         )
     if name in ("alltoall_", "alltoall_base_"):
         _refuse_uneven(args)
-    seen = fallback.Seen()
+    if _strict:
+        _report_unsure(name, args)
+    seen = fallback.Seen(to_cpu, resizable=False)
     given = []
     for argument, value in zip(op._schema.arguments, args, strict=False):
         if argument.name == "process_group":
@@ -148,22 +156,8 @@ def _first_use(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -
     """An observer of operations that looks at the first one only."""
     global _used
     fallback.observers.remove(_first_use)
-    _used = f"{name}{_place()}"
-
-
-def _place() -> str:
-    """Where the program stands: the innermost frame outside installed packages, else nothing."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        file = frame.f_code.co_filename
-        installed = any(folder in file for folder in ("site-packages", "dist-packages"))
-        if not installed and not file.startswith((*_NOT_THE_PROGRAM, "<")):
-            return f" at {file}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
-
-
-_NOT_THE_PROGRAM = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"))
+    place, _ = Places().now(inspect.currentframe())
+    _used = f"{name} at {place}" if place is not NOWHERE else name
 
 
 def _refuse_late_group() -> None:
@@ -202,6 +196,23 @@ def _refuse_uneven(args: Sequence[object]) -> None:
                 f"the process group of the neuron device splits an all_to_all evenly, not into {sizes}: pad"
                 " the parts to one size"
             )
+
+
+def _report_unsure(name: str, args: Sequence[object]) -> None:
+    """Warn of what the process group of the early source does not have."""
+    what = None
+    if name in ("send", "recv_"):
+        what = "send and receive"
+    elif name == "barrier" and dist.ProcessGroup.unbox(args[1]).size() != dist.get_world_size():  # type: ignore[arg-type]
+        what = "a barrier of some of the processes"
+    if what is not None:
+        place, _ = Places().now(inspect.currentframe())
+        warnings.warn_explicit(
+            f"{what} on the neuron device: reported to be missing there (strict)",
+            strict_mode.StrictWarning,
+            place.path,
+            place.line,
+        )
 
 
 # Pinned memory ------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 
 import torch
@@ -12,6 +11,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from neuronmigrate.runtime.emulated import (
     accelerator,
     autocast,
+    distributed,
     dynamo,
     generator,
     kernels,
@@ -61,5 +61,4 @@ def install(*, devices: int, strict: bool) -> None:
     dynamo.install()
     if strict:
         importlib.import_module("neuronmigrate.runtime.emulated.strict").install()
-    if importlib.util.find_spec("neuronmigrate.runtime.emulated.distributed") is not None:
-        importlib.import_module("neuronmigrate.runtime.emulated.distributed").install()
+    distributed.install(strict=strict)

@@ -5,7 +5,7 @@ writes it, with a tiny random model built from a configuration, no network, and 
 where a user names the device. It runs in an empty folder, with the generators seeded, and returns what
 it computed: tensors, where they stand, and numbers and lists that json can hold. At least one tensor
 must stand on the device, or nothing was shown. The results on the emulated device must equal those on
-the CPU bit for bit.
+the CPU bit for bit; no programme is excepted.
 
 A new programme is one new file; the folder tells when it runs:
 
@@ -22,19 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Results that are allowed to differ from the CPU's."""
-
-    at_most: float
-    """The largest absolute difference."""
-    because: str
-
-
-DIFFERENCES: dict[str, Difference] = {}
-"""`programme.result` by the beginning of its name; a longer list here is a worse device."""
 
 
 @dataclass(frozen=True)
