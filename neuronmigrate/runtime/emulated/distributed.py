@@ -35,8 +35,6 @@ from neuronmigrate.runtime.emulated import strict as strict_mode
 from neuronmigrate.runtime.emulated.retag import to_cpu
 from neuronmigrate.runtime.places import NOWHERE, Places
 
-NEURON = torch.device("neuron")
-
 
 _strict = False
 
@@ -141,7 +139,7 @@ def _flatten(given: list[object]) -> None:
 
 def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:
     """The group that carries a neuron group; torch's own RuntimeError if that serves no neuron tensors."""
-    backend = group._get_backend(NEURON)
+    backend = group._get_backend(torch.device("neuron"))
     # TORCH_DISTRIBUTED_DEBUG=DETAIL puts a wrapper around it.
     return _carriers[getattr(backend, "wrapped_pg", backend)]
 
