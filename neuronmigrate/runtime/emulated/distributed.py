@@ -35,7 +35,6 @@ from neuronmigrate.runtime.emulated import strict as strict_mode
 from neuronmigrate.runtime.emulated.retag import to_cpu
 from neuronmigrate.runtime.places import NOWHERE, Places
 
-
 _strict = False
 
 
