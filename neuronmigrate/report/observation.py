@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LINES = 10
 """Lines of a section that are shown; the JSON has all."""
+VARIED = 3
+"""Operations of a line that are shown with their shapes."""
 WIDEST = 60
 """Characters of a source line that are shown."""
 
@@ -52,10 +54,10 @@ def text(observation: Observation) -> Iterator[Line]:
                 "dim",
             ),
         )
-        if len(line.shapes) > 1:
-            shown = "; ".join(line.shapes[:3])
-            more = ", ..." if len(line.shapes) > 3 else ""
-            yield ((f"    {line.varied} in {len(line.shapes)} shapes: {shown}{more}", ""),)
+        for varied in line.varied[:VARIED]:
+            shown = "; ".join(varied.shapes[:3])
+            more = ", ..." if len(varied.shapes) > 3 else ""
+            yield ((f"    {varied.operation} in {len(varied.shapes)} shapes: {shown}{more}", ""),)
     if len(costly) > LINES:
         yield ((f"  and {len(costly) - LINES} more lines", "dim"),)
     for kind, title in SECTIONS.items():

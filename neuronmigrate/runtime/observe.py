@@ -11,7 +11,7 @@ import collections
 import sys
 import types
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 import torch
 from torch import Tensor
@@ -30,6 +30,15 @@ PLACEMENT = "cpu-placement"
 
 
 @dataclass(frozen=True)
+class Varied:
+    """An operation that came in several shapes."""
+
+    operation: str
+    shapes: tuple[str, ...]
+    """As `[2, 5] float32 x [5] int64`."""
+
+
+@dataclass(frozen=True)
 class LineCost:
     """The operations that a line of the program ran."""
 
@@ -37,10 +46,8 @@ class LineCost:
     calls: int
     distinct: int
     """Operations with shapes and dtypes that no line before it had needed."""
-    varied: str
-    """The operation among the distinct ones that came in most shapes; empty without any."""
-    shapes: tuple[str, ...]
-    """The shapes that it came in, as `[2, 5] float32 x [5] int64`."""
+    varied: tuple[Varied, ...]
+    """Those among the distinct ones that came in most shapes, most first; at most five."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Observation:
 
     def as_json(self) -> dict[str, object]:
         """The observation as plain data."""
-        lines = [{**_flat(line), "shapes": list(line.shapes)} for line in self.lines]
+        lines = [{**_flat(line), "varied": [asdict(each) for each in line.varied]} for line in self.lines]
         totals = {"calls": self.calls, "distinct": self.distinct, "once": self.once}
         return {
             "schema": SCHEMA,
@@ -280,10 +287,14 @@ def _cost(place: Place, calls: int, keys: list[tuple[object, ...]]) -> LineCost:
     by_name: dict[object, list[tuple[object, ...]]] = collections.defaultdict(list)
     for key in keys:
         by_name[key[0]].append(key[1:])
-    if not by_name:
-        return LineCost(place, calls, 0, "", ())
-    name, shapes = max(by_name.items(), key=lambda item: len(item[1]))
-    return LineCost(place, calls, len(keys), str(name), tuple(map(_shown, shapes)))
+    several = [(str(name), shapes) for name, shapes in by_name.items() if len(shapes) > 1]
+    several.sort(key=lambda item: -len(item[1]))
+    varied = tuple(Varied(name, tuple(map(_shown, shapes))) for name, shapes in several[:_VARIED])
+    return LineCost(place, calls, len(keys), varied)
+
+
+_VARIED = 5
+"""Operations of a line whose shapes are kept."""
 
 
 def _shown(tensors: tuple[object, ...]) -> str:

@@ -97,8 +97,10 @@ def test_each_shape_counts_once_on_the_line_that_had_it_first(seen: Seen) -> Non
     forward = seen.cost("forward")
     # Two linear layers, ReLU, square and mean: three shapes of each, though there were four rounds.
     assert forward["distinct"] == 15 and forward["calls"] == 20
-    assert forward["varied"] == "aten::addmm" and len(forward["shapes"]) == 6
-    assert forward["shapes"][0] == "[8] float32 x [1, 4] float32 x [4, 8] float32"
+    first, *rest = forward["varied"]
+    assert first["operation"] == "aten::addmm" and len(first["shapes"]) == 6
+    assert first["shapes"][0] == "[8] float32 x [1, 4] float32 x [4, 8] float32"
+    assert [len(each["shapes"]) for each in rest] == [3, 3, 3]
 
 
 def test_backward_counts_for_the_line_that_asked_for_it(seen: Seen) -> None:
@@ -218,15 +220,23 @@ def test_operations_are_counted_by_shape_and_dtype() -> None:
     found = observer.observation()
     assert (found.calls, found.distinct, found.once) == (6, 5, 4)
     assert [line.calls for line in found.lines] == [5, 1]
-    assert len(found.lines[0].shapes) == 4
-    assert found.lines[1].shapes == ("[2] float32 x [3] float32",)
+    (varied,) = found.lines[0].varied
+    assert varied.operation == "aten::add.Tensor"
+    assert varied.shapes == (
+        "[2] float32 x [2] float32",
+        "[3] float32 x [2] float32",
+        "[2] float32 x [3] float32",
+        "[2] float32 x [2] bfloat16",
+    )
+    assert found.lines[1].varied == ()
 
 
 def test_long_lists_are_cut_short() -> None:
     observer = Observer()
-    observer.see("aten::_foreach_add_.List", ([torch.ones(1, device="meta")] * 300,), {})
+    for rows in (1, 2):
+        observer.see("aten::_foreach_add_.List", ([torch.ones(rows, device="meta")] * 300,), {})
     (line,) = observer.observation().lines
-    assert line.shapes[0].endswith("x [1] float32 and 296 more")
+    assert line.varied[0].shapes[0].endswith("x [1] float32 and 296 more")
 
 
 def test_the_real_package_is_asked_for_its_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
