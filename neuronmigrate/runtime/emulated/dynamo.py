@@ -142,6 +142,8 @@ def _register() -> None:
             """0: there is no stream behind the device's."""
             return 0
 
+    touch.register("torch._dynamo.trace_rules.SKIP_DIRS_RE", "Dynamo does not trace into the kernels")
+    torch._dynamo.trace_rules.add("neuronmigrate.runtime")
     touch.register("torch._dynamo.register_backend", "torch.compile(backend='neuron')")
     register_backend(backend, name="neuron")
     touch.register("torch._dynamo.device_interface", "the device's streams and events in compiled code")
