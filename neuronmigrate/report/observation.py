@@ -35,7 +35,7 @@ def text(observation: Observation) -> Iterator[Line]:
     """The totals, the dearest lines, and what to look at."""
     where = "on the emulated neuron device (CPU)" if observation.emulated else "on the neuron device"
     yield ((f"neuronmigrate: observed {where}", "bold"),)
-    if observation.emulated and not observation.calls:
+    if observation.emulated and not observation.calls and not observation.in_graphs:
         yield (("nothing ran on it", "bold yellow"),)
     elif observation.emulated:
         calls = _plural(observation.calls, "operation")
@@ -44,6 +44,10 @@ def text(observation: Observation) -> Iterator[Line]:
             f"{observation.once:,} of them once"
         )
         yield ((totals, ""),)
+        if observation.graphs:
+            graphs = _plural(observation.graphs, "graph")
+            inner = _plural(observation.in_graphs, "operation")
+            yield ((f"{graphs} of torch.compile, each compiled as a whole; {inner} ran in them", ""),)
     costly = [line for line in observation.lines if line.distinct]
     for line in costly[:LINES]:
         yield (

@@ -47,6 +47,9 @@ forgotten(torch.ones(1, 4))  # forgotten again
 with torch.no_grad():
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     compiled(batch)  # compiled
+whole = torch.compile(model, backend="neuron", dynamic=False)
+for rows in (1, 2, 2):
+    whole(torch.ones(rows, 4).to(device)).sum().backward()  # whole
 """
 
 
@@ -149,6 +152,16 @@ def test_a_compiled_module_is_traced_as_ever(seen: Seen) -> None:
     assert [note["kind"] for note in seen.at("compiled")] == []
 
 
+def test_compiled_graphs_count_as_graphs(seen: Seen) -> None:
+    # Forward and backward of two shapes.
+    assert seen.document["graphs"] == 4
+    # The linear layers and ReLU three times, and their gradients.
+    assert seen.document["in_graphs"] > 3 * 3
+    # Beside the graphs: sum, its gradient, and what accumulates gradients.
+    assert seen.cost("whole")["distinct"] < seen.cost("forward")["distinct"]
+    assert "4 graphs of torch.compile" in seen.stderr
+
+
 def test_the_text(seen: Seen) -> None:
     lines = seen.stderr.splitlines()
     start = lines.index("neuronmigrate: observed on the emulated neuron device (CPU)")
@@ -248,7 +261,9 @@ def test_the_real_package_is_asked_for_its_fallbacks(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_seen_is_said() -> None:
-    lines = ["".join(piece for piece, _ in line) for line in printer.text(Observation(True, 0, 0, 0, (), ()))]
+    lines = [
+        "".join(piece for piece, _ in line) for line in printer.text(Observation(True, 0, 0, 0, 0, 0, (), ()))
+    ]
     assert lines[1:] == ["nothing ran on it"]
 
 
