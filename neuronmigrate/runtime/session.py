@@ -115,6 +115,9 @@ class Session:
 
     def end(self) -> None:
         """Say and write down what was seen. Runs as the program ends, however it ends."""
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, ImportError) and not self.orders.legacy:
+            _explain(error)
         if self.observer is not None:
             from neuronmigrate.report import observation, terminal
 
@@ -122,7 +125,7 @@ class Session:
             terminal.emit(observation.text(self.observer.observation()), sys.stderr)
         elif self.legacy is not None:
             print(*self.legacy.summary(), sep="\n", file=sys.stderr)
-        elif getattr(sys, "last_type", None) is not None:
+        elif error is not None:
             pass  # a traceback stands there; what did not run is not the news
         elif self.activation is None:
             say("the program did not import torch: there was nothing to do")
@@ -154,6 +157,17 @@ class Session:
             create(path, (json.dumps(document, indent=2) + "\n").encode("ascii"))
         except OSError as error:
             say(f"{path}: the report cannot be written: {error.strerror}")
+
+
+def _explain(error: ImportError) -> None:
+    """Say what a missing legacy package means for the program that ended with it."""
+    from neuronmigrate import catalogue
+
+    if error.name is not None and catalogue.is_legacy(error.name):
+        say(
+            f"{error.name} belongs to the legacy stack: `neuronmigrate check` names what is left to migrate, "
+            "`neuronmigrate run --legacy` runs an old script"
+        )
 
 
 def say(message: str) -> None:

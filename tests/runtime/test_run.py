@@ -110,6 +110,15 @@ def test_the_program_is_told_from_what_it_starts() -> None:
         assert launch.is_program(orders, launch.command(orders, devices)) is expected
 
 
+def test_a_missing_legacy_package_is_explained(tmp_path: Path) -> None:
+    program = script(tmp_path, "import torch_xla.core.xla_model as xm\n")
+    ours, theirs = run(program), plain(program)
+    assert ours.returncode == theirs.returncode == 1
+    assert ours.stderr.startswith(theirs.stderr)
+    assert "`neuronmigrate check` names what is left to migrate" in ours.stderr
+    assert "did not import torch" not in ours.stderr
+
+
 # What cannot be run
 
 
