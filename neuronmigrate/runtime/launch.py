@@ -7,6 +7,7 @@ because its folder stands first in PYTHONPATH. So the processes that the script 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -72,6 +73,8 @@ def check(orders: Orders, *, emulate: bool, devices: int | None) -> None:
             Release(orders.release)
         except ValueError as error:
             raise UserError(f"--from-version: {error}") from error
+        if importlib.util.find_spec("torch") is None:
+            raise UserError("--legacy: torch is not installed, and the stand-ins compute with it")
         return
     try:
         torch_version()

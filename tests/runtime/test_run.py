@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import packaging
 import pytest
 
 from neuronmigrate import cli
@@ -16,7 +17,7 @@ from neuronmigrate.runtime.launch import Orders
 from neuronmigrate.runtime.places import Place
 from tests.runtime.running import others, plain, run, script
 from tests.tiny_models import save_classifier
-from tests.trees import write
+from tests.trees import HOME, write
 
 # As by Python itself
 
@@ -180,6 +181,25 @@ def test_an_environment_that_does_not_fit_is_refused(
             launch.check(orders, emulate=emulate, devices=None)
     else:
         launch.check(orders, emulate=emulate, devices=None)
+
+
+def test_an_old_script_needs_torch_too(tmp_path: Path) -> None:
+    program = script(tmp_path, "")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "packaging").symlink_to(Path(packaging.__file__).parent)
+    code = (
+        "import sys\n"
+        f"sys.path += [{str(site)!r}, {str(HOME)!r}]\n"
+        "from neuronmigrate.runtime import launch\n"
+        f"launch.check(launch.Orders(({str(program)!r},), legacy=True), emulate=False, devices=None)\n"
+    )
+    # A Python that sees no installed package but that one.
+    done = plain("-S", "-c", code, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "UserError: --legacy: torch is not installed, and the stand-ins compute with it"
+    )
 
 
 # With the device
