@@ -16,6 +16,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.nn import Parameter
 
 from neuronmigrate.runtime.emulated.retag import to_cpu, to_cpu_with_bits, to_neuron
 
@@ -90,18 +91,20 @@ def _kernel_for(op: OpOverload) -> Kernel:
     schema = op._schema
     written = [at for at, argument in enumerate(schema.arguments) if argument.is_write]
     simple = all(
-        str(argument.type) in _PLAIN or (str(argument.type) in _TENSOR and not argument.kwarg_only)
+        str(argument.type) in _PLAIN or (str(argument.type) in (_TENSOR | _LISTS) and not argument.kwarg_only)
         for argument in schema.arguments
     )
+    lists = any(str(argument.type) in _LISTS for argument in schema.arguments)
     if simple and [str(made.type) for made in schema.returns] == ["Tensor"]:
         if not written:
             return _functional(op)
-        if written == [0] and schema.name.endswith("_"):
+        if written == [0] and schema.name.endswith("_") and not lists:
             return _in_place(op)
     return _general(op)
 
 
 _TENSOR = frozenset({"Tensor", "Optional[Tensor]"})
+_LISTS = frozenset({"List[Tensor]", "List[Optional[Tensor]]"})
 _PLAIN = frozenset(
     {"number", "int", "float", "bool", "str", "List[int]", "List[bool]", "List[float]", "Generator"}
     | {"Optional[number]", "Optional[int]", "Optional[float]", "Optional[bool]", "Optional[str]"}
@@ -117,11 +120,16 @@ def _takes_bits() -> frozenset[str]:
     return frozenset([*registered("Conjugate"), *registered("Negative")])
 
 
+_EXACT = frozenset({Tensor, Parameter})
+"""Asked for first: `isinstance` runs a metaclass's code for all but exact matches."""
+
+
 def _functional(op: OpOverload) -> Kernel:
-    """For operations that take tensors by position, write to none and return one."""
+    """For operations that take tensors and lists of them by position, write to none and return one."""
     run = op._op
     numbers = Numbers(op)
     tensor_at = numbers.tensor_at
+    list_at = [at for at, argument in enumerate(op._schema.arguments) if str(argument.type) in _LISTS]
     mixed_allowed = op._schema.name in MIXED_ALLOWED
     enter = to_cpu_with_bits if op._name in _takes_bits() else to_cpu
 
@@ -134,7 +142,7 @@ def _functional(op: OpOverload) -> Kernel:
             if at >= count:
                 break
             value = given[at]
-            if isinstance(value, Tensor):
+            if type(value) in _EXACT or isinstance(value, Tensor):
                 if value.get_device() == 0:
                     device = True
                     given[at] = enter(value)
@@ -142,6 +150,15 @@ def _functional(op: OpOverload) -> Kernel:
                     host = True
             elif value is not None:
                 mask |= bit
+        for at in list_at:
+            entered = given[at] = list(given[at])  # type: ignore[call-overload]
+            for place, value in enumerate(entered):
+                if value is not None:
+                    if value.get_device() == 0:
+                        device = True
+                        entered[place] = enter(value)
+                    elif value.dim():
+                        host = True
         if host and device and not mixed_allowed:
             raise MixedDevices(op._name)
         try:
@@ -170,7 +187,7 @@ def _in_place(op: OpOverload) -> Kernel:
             if at >= count:
                 break
             value = given[at]
-            if isinstance(value, Tensor):
+            if type(value) in _EXACT or isinstance(value, Tensor):
                 if value.get_device() == 0:
                     device = True
                     given[at] = enter(value)

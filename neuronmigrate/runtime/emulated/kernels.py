@@ -132,7 +132,7 @@ def metadata_only(op: OpOverload) -> Kernel:
 
     Unlike a run through the fallback, this keeps the storage, the version counter and the view relation.
     """
-    return functools.partial(op.redispatch, CPU_KEYS)
+    return functools.partial(op._handle.redispatch_boxed, CPU_KEYS)
 
 
 def _compatible_shallow_copy(tensor: Tensor, other: Tensor) -> bool:

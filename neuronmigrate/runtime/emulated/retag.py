@@ -21,10 +21,24 @@ NEURON_TYPE = 12
 
 _export = torch._C._to_dlpack
 _import = torch._C._from_dlpack
-_int32_at = ctypes.c_int32.from_address
-_pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_in.restype = ctypes.c_void_p
-_pointer_in.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+# The address space as 64-bit words: one index is a third of the cost of ctypes' call and cast, twice for
+# each operand of each operation. A capsule holds its pointer behind the object header.
+_words = (ctypes.c_int64 * (1 << 44)).from_address(0)
+_HEADER = object.__basicsize__
+
+
+def _check_layout() -> None:
+    """ImportError unless capsules and DLTensor lie in memory as this module takes it."""
+    pointer_in = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_in.restype, pointer_in.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = torch.empty(1, device="cpu")
+    capsule = _export(tensor)
+    address = pointer_in(capsule, b"dltensor")
+    if ctypes.c_void_p.from_address(id(capsule) + _HEADER).value != address or (
+        _words[address >> 3] != tensor.data_ptr() or _words[(address >> 3) + 1] != CPU_TYPE
+    ):
+        raise ImportError("DLPack capsules of this Python and torch have another layout than is known")
 
 
 def to_cpu(tensor: Tensor) -> Tensor:
@@ -34,7 +48,7 @@ def to_cpu(tensor: Tensor) -> Tensor:
     `to_cpu_with_bits` is for the others.
     """
     capsule = _export(tensor)
-    _int32_at(_pointer_in(capsule, b"dltensor") + 8).value = CPU_TYPE
+    _words[(_words[(id(capsule) + _HEADER) >> 3] >> 3) + 1] = CPU_TYPE
     return _import(capsule)
 
 
@@ -60,5 +74,8 @@ def to_neuron(tensor: Tensor) -> Tensor:
         raise NotImplementedError(
             f"the emulated neuron device holds strided tensors of plain dtypes alone: {error}"
         ) from error
-    _int32_at(_pointer_in(capsule, b"dltensor") + 8).value = NEURON_TYPE
+    _words[(_words[(id(capsule) + _HEADER) >> 3] >> 3) + 1] = NEURON_TYPE
     return _import(capsule)
+
+
+_check_layout()
