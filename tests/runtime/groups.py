@@ -12,5 +12,5 @@ def join(device: str) -> torch.device:
     """Join the default process group of the device's own backend; returns this process's device."""
     dist.init_process_group("neuron" if device == "neuron" else "gloo")
     if device == "neuron":
-        torch.neuron.set_device(int(os.environ["LOCAL_RANK"]))
+        torch.get_device_module("neuron").set_device(int(os.environ["LOCAL_RANK"]))
     return torch.device(device)

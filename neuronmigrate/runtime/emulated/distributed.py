@@ -2,8 +2,8 @@
 
 As on the real backend, the group serves neuron tensors only, objects travel as neuron tensors, and
 
-- the default group comes before the first use of the device in its process, since it is what gives the
-  process its core,
+- the first group of a process comes before its first use of the device, since it is what gives the process
+  its core,
 - a process has one core,
 - all_to_all splits evenly,
 - a receive names its source.
@@ -23,6 +23,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,9 @@ from neuronmigrate.runtime.emulated import fallback, kernels, touch
 from neuronmigrate.runtime.emulated import strict as strict_mode
 from neuronmigrate.runtime.emulated.retag import to_cpu
 from neuronmigrate.runtime.places import NOWHERE, Places
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend, Store
 
 _strict = False
 
@@ -69,7 +73,7 @@ def _override(lib: torch.library.Library, op: OpOverload, kernel: fallback.Kerne
     """Register a kernel in the place of torch's own, which torch would warn of."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        lib.impl(op, kernel, key, allow_override=True)
+        lib.impl(op, kernel, key, allow_override=True)  # type: ignore[no-untyped-call]
 
 
 def _has_kernel(qualified: str) -> bool:
@@ -78,16 +82,19 @@ def _has_kernel(qualified: str) -> bool:
 
 # What gloo carries --------------------------------------------------------------------------------------
 
-_carriers: dict[dist.Backend, dist.ProcessGroup] = {}
+_carriers: dict[Backend, dist.ProcessGroup] = {}
 """For each backend of a neuron group, a group of the same processes in which it serves CPU tensors."""
 
 
-def _create(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.Backend:
+def _create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
     """The backend of a new group of processes; RuntimeError if the process may not join one."""
-    if not dist.is_initialized():
-        _carriers.clear()
+    global _joined
+    if not _joined:
         _refuse_late_group()
         _refuse_several_cores()
+        _joined = True
+    if not dist.is_initialized():
+        _carriers.clear()
     backend = dist.ProcessGroupGloo(store, rank, size, timeout)
     backend._set_sequence_number_for_group()
     carrier = dist.ProcessGroup(store, rank, size)
@@ -144,6 +151,9 @@ def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:
 
 
 # The limits of the real one -----------------------------------------------------------------------------
+
+_joined = False
+"""Whether the process has been in a group, which is when the real one gives it its core."""
 
 _used: str | None = None
 """What the device was first used for, and where; None while it was not."""

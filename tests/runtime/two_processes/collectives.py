@@ -12,6 +12,8 @@ from tests.runtime.groups import join
 def run(device: str) -> dict[str, object]:
     here = join(device)
     rank, size = dist.get_rank(), dist.get_world_size()
+    world = dist.group.WORLD
+    assert world is not None
     mine = torch.arange(4.0, device=here) + 10 * rank
     reduced, averaged, largest, sent = mine.clone(), mine.clone(), mine.clone(), mine.clone()
     dist.all_reduce(reduced)
@@ -58,9 +60,9 @@ def run(device: str) -> dict[str, object]:
         "handed": handed,
         "later": later,
         "grouped": grouped,
-        "functional": functional.all_reduce(mine, "sum", dist.group.WORLD) + 0,
-        "functional_joined": functional.all_gather_tensor(mine, 0, dist.group.WORLD) + 0,
-        "functional_scattered": functional.reduce_scatter_tensor(mine, "sum", 0, dist.group.WORLD) + 0,
+        "functional": functional.all_reduce(mine, "sum", world) + 0,
+        "functional_joined": functional.all_gather_tensor(mine, 0, world) + 0,
+        "functional_scattered": functional.reduce_scatter_tensor(mine, "sum", 0, world) + 0,
         "objects": objects,
         "told": told,
     }

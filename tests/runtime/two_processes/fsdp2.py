@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from tests.runtime.groups import join
 from tests.runtime.models import llama, prompts
@@ -21,7 +21,6 @@ def run(device: str) -> dict[str, object]:
         for layer in model.model.layers:
             fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
-        assert isinstance(model, FSDPModule)
         optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
         losses = []
         for step in range(3):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
-from torch.distributed import checkpoint
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -28,14 +29,14 @@ def run(device: str) -> dict[str, object]:
     for step in range(4):
         if step == 2:
             weights, moments = get_state_dict(model, optimizer)
-            checkpoint.save({"model": weights, "optimizer": moments}, checkpoint_id="checkpoint")
+            save({"model": weights, "optimizer": moments}, checkpoint_id="checkpoint")
         losses.append(model(input_ids=ids, labels=ids).loss)
         losses[-1].backward()
         optimizer.step()
         optimizer.zero_grad()
     trained = model.lm_head.weight.full_tensor()
     weights, moments = get_state_dict(model, optimizer)
-    checkpoint.load({"model": weights, "optimizer": moments}, checkpoint_id="checkpoint")
+    load({"model": weights, "optimizer": moments}, checkpoint_id="checkpoint")
     set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
     again = model(input_ids=ids, labels=ids).loss
     whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))

@@ -22,10 +22,13 @@ def run(device: str) -> dict[str, object]:
     gradient = block[0].weight.grad
     assert isinstance(gradient, DTensor)
     spread = distribute_tensor(torch.arange(8.0, device=here), mesh, [Shard(0)])
+    doubled, total = spread * 2, spread.sum()
+    assert isinstance(doubled, DTensor)
+    assert isinstance(total, DTensor)
     return {
         "answer": answer,
         "gradient": gradient.full_tensor(),
         "local": spread.to_local(),
-        "doubled": (spread * 2).redistribute(mesh, [Replicate()]).to_local(),
-        "total": spread.sum().full_tensor(),
+        "doubled": doubled.redistribute(mesh, [Replicate()]).to_local(),
+        "total": total.full_tensor(),
     }

@@ -31,12 +31,13 @@ def run(device: str) -> dict[str, object]:
     clip = CLIPModel(CLIPConfig(text_config={**small, **layers}, vision_config=vision, projection_dim=16))
     images = torch.linspace(-1, 1, 2 * 3 * 32 * 32, device=device).reshape(2, 3, 32, 32)
     outcome: dict[str, object] = {}
-    for name, model, inputs in (
+    cases: list[tuple[str, PreTrainedModel, dict[str, object]]] = [
         ("mixtral", mixtral, {"input_ids": ids, "labels": ids}),
         ("gpt2", gpt2, {"input_ids": ids, "labels": ids}),
         ("distilbert", distil, {"input_ids": ids, "labels": ids % 2}),
         ("clip", clip, {"input_ids": ids, "pixel_values": images, "return_loss": True}),
-    ):
+    ]
+    for name, model, inputs in cases:
         outcome |= {f"{name}_{key}": value for key, value in _trained(model.to(device), inputs).items()}
     return outcome
 
