@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,21 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("llama")
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def _made(
+    kind: Callable[..., torch.nn.Module], config: Callable[..., object], **fields: object
+) -> torch.nn.Module:
+    """A model with random weights, the same on every call."""
+    import torch
+
+    torch.manual_seed(0)
+    return kind(config(**fields)).eval()
+
+
+def _save(model: torch.nn.Module, folder: Path) -> None:
+    save: Callable[[Path], object] = getattr(model, "save_pretrained")  # noqa: B009 - no method of a module
+    save(folder)
 
 
 def _texts(folder: Path, texts: list[str]) -> dict[str, torch.Tensor]:
@@ -168,22 +184,21 @@ def test_audio_sees_its_padding_and_images_keep_their_size(
     from neuronmigrate.runtime.legacy.optimum import traced
 
     begin(monkeypatch)
-    torch.manual_seed(0)
-    speech = Wav2Vec2ForCTC(
-        Wav2Vec2Config(
-            vocab_size=12,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            conv_dim=(8, 8),
-            conv_stride=(5, 2),
-            conv_kernel=(10, 3),
-            num_conv_pos_embeddings=4,
-            num_conv_pos_embedding_groups=2,
-        )
-    ).eval()
-    speech.save_pretrained(tmp_path / "speech")
+    speech = _made(
+        Wav2Vec2ForCTC,
+        Wav2Vec2Config,
+        vocab_size=12,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        conv_dim=(8, 8),
+        conv_stride=(5, 2),
+        conv_kernel=(10, 3),
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+    )
+    _save(speech, tmp_path / "speech")
     model = traced.NeuronModelForCTC.from_pretrained(
         tmp_path / "speech", export=True, batch_size=1, audio_sequence_length=400
     )
@@ -195,18 +210,18 @@ def test_audio_sees_its_padding_and_images_keep_their_size(
     with torch.no_grad():
         assert logits.shape[1] > speech(sound).logits.shape[1]
 
-    vision = ViTForImageClassification(
-        ViTConfig(
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            image_size=16,
-            patch_size=8,
-            num_labels=3,
-        )
-    ).eval()
-    vision.save_pretrained(tmp_path / "vision")
+    vision = _made(
+        ViTForImageClassification,
+        ViTConfig,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=16,
+        patch_size=8,
+        num_labels=3,
+    )
+    _save(vision, tmp_path / "vision")
     seeing = traced.NeuronModelForImageClassification.from_pretrained(
         tmp_path / "vision", export=True, batch_size=2, height=16, width=16
     )
@@ -294,8 +309,9 @@ def test_t5_fills_up_to_the_compiled_length(tmp_path: Path, monkeypatch: pytest.
     from neuronmigrate.runtime.legacy.optimum.seq2seq import NeuronModelForSeq2SeqLM
 
     session = begin(monkeypatch)
-    torch.manual_seed(0)
-    config = T5Config(
+    plain = _made(
+        T5ForConditionalGeneration,
+        T5Config,
         vocab_size=32,
         d_model=16,
         d_kv=8,
@@ -305,8 +321,8 @@ def test_t5_fills_up_to_the_compiled_length(tmp_path: Path, monkeypatch: pytest.
         decoder_start_token_id=0,
         initializer_factor=3.0,
     )
-    plain = T5ForConditionalGeneration(config).eval()
-    plain.save_pretrained(tmp_path)
+    _save(plain, tmp_path)
+    generate: Callable[..., torch.Tensor] = getattr(plain, "generate")  # noqa: B009 - no method of a module
     model = NeuronModelForSeq2SeqLM.from_pretrained(
         tmp_path, export=True, batch_size=2, sequence_length=12, num_beams=1, auto_cast=None
     )
@@ -315,7 +331,7 @@ def test_t5_fills_up_to_the_compiled_length(tmp_path: Path, monkeypatch: pytest.
     mask = torch.ones_like(ids)
     ours = model.generate(ids, attention_mask=mask, num_beams=3)
     assert ours.shape == (2, 12)
-    theirs = plain.generate(ids, attention_mask=mask, max_length=12, do_sample=False)
+    theirs = generate(ids, attention_mask=mask, max_length=12, do_sample=False)
     assert torch.equal(ours[0, : theirs.shape[1]], theirs[0])
     assert ours[0, theirs.shape[1] :].eq(0).all()
     assert any("dropped, as before: num_beams" in note for note in session.notes)

@@ -121,7 +121,8 @@ def trace(
     if options:
         current().note(f"torch_neuronx.trace: without effect here: {', '.join(sorted(options))}")
     with torch.no_grad():
-        graph = torch.jit.trace(func, examples, strict=False, check_trace=False)
+        make: Callable[..., torch.jit.ScriptModule] = torch.jit.trace
+        graph = make(func, examples, strict=False, check_trace=False)
     return TracedModule(graph, [(tuple(each.shape), str(each.dtype)) for each in examples])
 
 
@@ -186,7 +187,7 @@ class DataParallel(torch.nn.Module):
         self.model = model
         self.device_ids = list(device_ids or range(int(os.environ.get("NEURON_RT_NUM_CORES", "2"))))
         self.dim = dim
-        if set_dynamic_batching and isinstance(model, TracedModule) and dim == 0:
+        if set_dynamic_batching and dim == 0:
             dynamic_batch(model)
 
     def disable_dynamic_batching(self) -> None:

@@ -21,7 +21,9 @@ from pathlib import Path
 import torch
 
 from neuronmigrate.runtime.legacy.optimum.base import (
+    Config,
     NeuronModel,
+    bind,
     check_arguments,
     dtype_keyword,
     library,
@@ -110,7 +112,7 @@ class _Decoder(NeuronModel):
         )
         self.neuron_config = neuron_config
         self.model = loader(model_id, **hub, **dtype_keyword(_dtype(neuron_config.torch_dtype))).eval()
-        self.config = self.model.config
+        self.config: Config = self.model.config
 
     @classmethod
     def get_neuron_config(
@@ -152,7 +154,7 @@ class _Decoder(NeuronModel):
     @classmethod
     def export(
         cls,
-        model_id: str,
+        model_id: str | Path,
         neuron_config: NxDNeuronConfig,
         config: object = None,
         load_weights: bool = False,
@@ -445,15 +447,15 @@ class NeuronModelForEmbedding(_Decoder):
     auto_model_class = "AutoModel"
 
     @torch.no_grad()
-    def forward(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **kwargs: object
-    ) -> torch.Tensor:  # type: ignore[override]
-        """Raises ValueError for left padding or an input larger than compiled."""
-        self._check_size(input_ids)
-        if bool((attention_mask[:, 0] == 0).any()):
+    def forward(self, *args: object, **kwargs: object) -> torch.Tensor:
+        """Takes `input_ids` and `attention_mask`, int64 `(batch, sequence)`.
+
+        Raises ValueError for left padding or an input larger than compiled.
+        """
+        inputs = bind(type(self).__name__, ("input_ids", "attention_mask"), 2, args, kwargs)
+        mask = inputs["attention_mask"]
+        self._check_size(inputs["input_ids"])
+        if bool((mask[:, 0] == 0).any()):
             raise ValueError("Left padding is not supported for Neuron models.")
-        hidden: torch.Tensor = self.model(
-            input_ids=input_ids, attention_mask=attention_mask
-        ).last_hidden_state
-        last = attention_mask.sum(1) - 1
-        return hidden[torch.arange(hidden.shape[0]), last].unsqueeze(1)
+        hidden: torch.Tensor = self.model(**inputs).last_hidden_state
+        return hidden[torch.arange(hidden.shape[0]), mask.sum(1) - 1].unsqueeze(1)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from packaging.version import Version
 
 from neuronmigrate.runtime.legacy.optimum.base import (
     NeuronModel,
@@ -96,7 +97,10 @@ class _Pipeline(NeuronModel):
         if native is None:
             version = importlib.metadata.version("diffusers")
             raise LegacyProblem(f"diffusers.{cls.diffusers_class} is not in diffusers {version}")
-        pipe = native.from_pretrained(str(model_id), torch_dtype=torch_dtype, **hub)
+        # What the argument is called; in a version that has the other name it would be ignored.
+        renamed = Version(importlib.metadata.version("diffusers")) >= Version("0.40")
+        loading: dict[str, object] = {"dtype" if renamed else "torch_dtype": torch_dtype}
+        pipe = native.from_pretrained(str(model_id), **loading, **hub)
         pipe.set_progress_bar_config(disable=True)
         made = cls(pipe, shapes, Precision(auto_cast, auto_cast_type))
         if not release.since("0.3.0") and not dynamic_batch_size:

@@ -14,12 +14,13 @@ import torch
 from neuronmigrate.runtime.legacy.optimum.base import (
     Inputs,
     Precision,
+    bind,
     check_arguments,
     library,
     pop_hub,
     pop_shapes,
 )
-from neuronmigrate.runtime.legacy.optimum.traced import NeuronTracedModel, _bind
+from neuronmigrate.runtime.legacy.optimum.traced import NeuronTracedModel
 from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 
 
@@ -65,7 +66,7 @@ class NeuronSentenceTransformers(NeuronTracedModel):
     def _named(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Inputs:
         if "pixel_values" in kwargs:
             raise LegacyProblem("CLIP of sentence-transformers has no stand-in")
-        return _bind(type(self).__name__, self.input_names, 2, args, kwargs)
+        return bind(type(self).__name__, self.input_names, 2, args, kwargs)
 
     def _compute(self, inputs: Inputs) -> Mapping[str, torch.Tensor | None]:
         with self._precision.computing():
