@@ -164,7 +164,7 @@ class Observer:
             from neuronmigrate.runtime.emulated import dynamo, fallback
 
             fallback.observers.append(self.see)
-            self._places = Places(dynamo.run)
+            self._places = Places(dynamo.run.__code__)
             self._graphs = dynamo.graphs
 
     def end(self) -> None:

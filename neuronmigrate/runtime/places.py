@@ -55,12 +55,12 @@ class Inside(enum.Enum):
 class Places:
     """Finds lines of the program: of all files but those of Python, of installed packages and of this one."""
 
-    def __init__(self, runs_graphs: types.FunctionType | None = None) -> None:
-        self._runs_graphs = None if runs_graphs is None else runs_graphs.__code__
+    def __init__(self, runs_graphs: types.CodeType | None = None) -> None:
+        self._runs_graphs = runs_graphs
         """The function below which compiled graphs run."""
         self._kinds: dict[str, int] = {}
-        if self._runs_graphs is not None:
-            self._kinds[self._runs_graphs.co_filename] = _RUNS_GRAPHS
+        if runs_graphs is not None:
+            self._kinds[runs_graphs.co_filename] = _RUNS_GRAPHS
         self._main = threading.main_thread().ident
 
     def now(self, frame: types.FrameType | None) -> tuple[Place, Inside]:
