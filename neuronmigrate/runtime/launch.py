@@ -55,8 +55,9 @@ class Orders:
 def check(orders: Orders, *, emulate: bool, devices: int | None) -> None:
     """Raise UserError if the run cannot work: a missing script, extra, or torch of another release."""
     kind = orders.target[0]
-    if kind != "-m" and not Path(kind).is_file():
-        what = "is a folder" if Path(kind).is_dir() else "there is no such script"
+    script = Path(kind)
+    if kind != "-m" and not (script.is_file() or (script / "__main__.py").is_file()):
+        what = "has no __main__.py" if script.is_dir() else "there is no such script"
         raise UserError(f"{kind}: {what}")
     if kind == "-m" and len(orders.target) < 2:
         raise UserError("-m: which module?")

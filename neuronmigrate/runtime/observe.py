@@ -223,7 +223,7 @@ class Observer:
         if dtypes & _WIDE:
             self._note(FLOAT64, place, base, "the device has no 64 bits: it computes in 32")
         elif torch.int64 in dtypes:
-            self._note(INT64, place, "", "the device has no 64 bits: values beyond 32 are lost")
+            self._note(INT64, place, "", "the device has no 64 bits: values beyond 32 bits are lost")
 
     def _see_module(self, module: torch.nn.Module, args: tuple[object, ...]) -> None:
         """Before a module's forward: whether its parameters are on the CPU."""

@@ -244,6 +244,35 @@ def test_operations_are_counted_by_shape_and_dtype() -> None:
     assert found.lines[1].varied == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [
+        ("aten::uniform_", "runs-on-cpu", "uniform_"),
+        ("aten::atan2.out", "runs-on-cpu", "atan2"),
+        ("aten::index_fill_.int_Scalar", "runs-on-cpu", "index_fill_"),
+        ("aten::scatter_reduce.two_out", "runs-on-cpu", "scatter_reduce"),
+        ("aten::unique_dim", "data-dependent-shape", "unique_dim"),
+        ("aten::masked_select", "data-dependent-shape", "masked_select"),
+        ("aten::repeat_interleave.Tensor", "data-dependent-shape", "repeat_interleave"),
+    ],
+)
+def test_names_in_every_form_are_found_in_the_tables(name: str, kind: str, what: str) -> None:
+    observer = Observer()
+    observer.see(name, (torch.ones(2, device="meta"),), {})
+    assert [note.what for note in observer.observation().of(kind)] == [what]
+
+
+def test_common_operations_are_no_news() -> None:
+    observer = Observer()
+    a, ids = torch.ones(2, 2, device="meta"), torch.ones(2, dtype=torch.int32, device="meta")
+    for name in ("aten::mm", "aten::add.Tensor", "aten::index_select", "aten::softmax.int"):
+        observer.see(name, (a, a), {})
+    observer.see("aten::index.Tensor", (a, [ids]), {})
+    observer.see("aten::_to_copy", (a,), {"dtype": torch.bfloat16, "device": None})
+    assert observer.observation().notes == ()
+    assert observer.observation().calls == 6
+
+
 def test_long_lists_are_cut_short() -> None:
     observer = Observer()
     for rows in (1, 2):

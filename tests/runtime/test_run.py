@@ -61,6 +61,14 @@ def test_a_module_is_run_as_python_does(tmp_path: Path) -> None:
     assert ours.stdout == theirs.stdout
 
 
+def test_a_folder_is_run_as_python_does(tmp_path: Path) -> None:
+    write(tmp_path, {"tool/__main__.py": b"import sys, other\nprint(__name__, sys.argv, other.__file__)\n"})
+    write(tmp_path, {"tool/other.py": b""})
+    ours, theirs = run(tmp_path / "tool", "x"), plain(tmp_path / "tool", "x")
+    assert ours.returncode == theirs.returncode == 0
+    assert ours.stdout == theirs.stdout
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -139,7 +147,7 @@ def test_what_cannot_be_run_is_refused(
     program = script(tmp_path, "")
     wrong: list[tuple[list[str | Path], str]] = [
         ([tmp_path / "none.py"], "none.py: there is no such script"),
-        ([tmp_path], "is a folder"),
+        ([tmp_path], "has no __main__.py"),
         (["--devices", "0", program], "--devices: 0"),
         (["--report", tmp_path / "no" / "r.json", program], "there is no such folder"),
         (["--legacy", "--observe", program], "--legacy: an old script has no neuron device"),
@@ -337,6 +345,22 @@ def test_models_that_stay_on_the_cpu_are_named_with_their_lines(
         (6, "BertForSequenceClassification"),
     ]
     assert 'device_map="neuron"' in stderr and 'pipeline(device="neuron")' in stderr
+
+
+def test_a_migrated_script_of_the_fixtures_leaves_nothing_on_the_cpu(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    model = save_classifier(tmp_path / "model")
+    program = HOME / "fixtures" / "scripts" / "classify" / "after" / "classify.py"
+    texts = ["a fine film", "this long film was dull"]
+    done = run("--observe", "--report", report, program, *texts, env={"MODEL_DIR": str(model)})
+    assert done.returncode == 0, done.stderr
+    assert [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()] == texts
+    observation = json.loads(report.read_bytes())["observation"]
+    kinds = {note["kind"] for note in observation["notes"]}
+    assert "host-sync" in kinds and "cpu-placement" not in kinds
+    dearest = observation["lines"][0]
+    # Two texts of different lengths: every operation on tokens came in two shapes.
+    assert "model(**inputs" in dearest["source"] and dearest["varied"]
 
 
 # Old scripts
