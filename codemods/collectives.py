@@ -267,7 +267,7 @@ def _all_gather(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
     dim = bound.by_name.get("dim")
     if dim is not None and edits.code_of(dim.value) != "0":
         args.append(edits.keyword("dim", dim.value))
-    helper = group.helper("all_gather", ALL_GATHER)
+    helper = group.helper("all_gather", ALL_GATHER, shim="all_gather")
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
     group.fixed(call, use.name, "a helper joins the tensors of all processes along the dimension")
 
@@ -280,7 +280,7 @@ def _mesh_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -
         return
     group = site.group(use)
     to_cpu = to_cpu_helper(group)
-    helper = group.helper("mesh_reduce", MESH_REDUCE, to_cpu=to_cpu)
+    helper = group.helper("mesh_reduce", MESH_REDUCE, shim="mesh_reduce", to_cpu=to_cpu)
     args = [edits.positional(bound.by_name["data"]), edits.positional(bound.by_name["reduce_fn"])]
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
     forget(site, tag)

@@ -270,7 +270,7 @@ def _write(site: Site, loader: Loader, done: set[cst.For]) -> None:
     call = loader.call
     move = group.helper("to_device", MOVE)
     if loader.whole:
-        around = group.helper("DeviceLoader", CLASS, move=move)
+        around = group.helper("DeviceLoader", CLASS, shim="DeviceLoader", move=move)
         args = [cst.Arg(loader.inner), cst.Arg(loader.device)]
         group.replace(call, edits.with_arguments(call.with_changes(func=around), args))
         why = "a small class moves each batch to the device as the old loader did"

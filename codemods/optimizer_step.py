@@ -163,7 +163,10 @@ def _write(
 
 
 def _parts(group: Group, optimizer: cst.BaseExpression) -> dict[str, cst.BaseExpression]:
-    return {"reduce": group.helper("average_gradients", HELPER), "optimizer": optimizer}
+    return {
+        "reduce": group.helper("average_gradients", HELPER, shim="reduce_gradients"),
+        "optimizer": optimizer,
+    }
 
 
 def _step_arguments(given: cst.BaseExpression | None) -> list[cst.Arg]:

@@ -54,7 +54,10 @@ Exact = Annotated[
 ]
 Shim = Annotated[
     bool | None,
-    typer.Option("--shim/--no-shim", help="Accepted, but no codemod imports the runtime's helpers yet."),
+    typer.Option(
+        "--shim/--no-shim",
+        help="Import longer helpers from neuronmigrate.runtime instead of writing them out.",
+    ),
 ]
 Codemods = Annotated[
     Path | None,

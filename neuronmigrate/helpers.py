@@ -21,4 +21,4 @@ def {name}(data):
 
 def to_cpu_helper(group: Group) -> cst.Name:
     """A function that copies the tensors of nested containers to the CPU, as `xm.save` did."""
-    return group.helper("to_cpu", TO_CPU)
+    return group.helper("to_cpu", TO_CPU, shim="to_cpu")

@@ -192,12 +192,15 @@ class Group:
         self.site.fresh_names[token] = Fresh(token, name)
         return cst.Name(token)
 
-    def helper(self, name: str, code: str, **holes: cst.BaseExpression) -> cst.Name:
-        """A function for this file, written once for all groups that ask for it by this name.
+    def helper(self, name: str, code: str, *, shim: str = "", **holes: cst.BaseExpression) -> cst.Name:
+        """A function or class for this file, written once for all groups that ask for it by this name.
 
         `code` is its definition as a template: `{name}` stands for its name, other dotted names are
-        qualified.
+        qualified. `shim` names what neuronmigrate.runtime.helpers has in its place, called the same way:
+        under `--shim` that is imported.
         """
+        if shim and self.site.settings.shim:
+            return self.ref(f"neuronmigrate.runtime.helpers.{shim}")
         if name not in self.site.helpers:
             token = self.fresh(name)
             self.site.helpers[name] = Helper(token, self.statements(code, name=token, **holes))
