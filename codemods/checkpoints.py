@@ -1,8 +1,7 @@
 """Checkpoints of torch_xla: `xm.save()`, `xser.save()` and `xser.load()`.
 
-`xm.save` copied the tensors to the CPU, wrote on the first process of each host, and let the others
-wait. Two small helpers, written once per file, do the same with `torch.save`; in a program of one process
-only the copy is left. `save_function=xm.save` of `save_pretrained` becomes `is_main_process=`. What
+`xm.save` copied the tensors to the CPU and wrote on the first process of each host. Two small helpers,
+written once per file, do the same with `torch.save`; in a program of one process only the copy is left. `save_function=xm.save` of `save_pretrained` becomes `is_main_process=`. What
 `xser.save` wrote as a file and a folder is one file now, which is said, since the old folders cannot be
 read without torch_xla.
 
@@ -56,11 +55,9 @@ OLD_FOLDERS = (
 
 SAVE_ONCE = '''\
 def {name}(data, path, rank="LOCAL_RANK"):
-    """Write on the first process of each host, or with `RANK` of the job; the others wait."""
+    """Write on the first process of each host, or with `RANK` of the job."""
     if int(os.environ.get(rank, 0)) == 0:
         torch.save({to_cpu}(data), path)
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
 '''
 
 
@@ -103,7 +100,7 @@ def decide(site: Site, use: Use) -> None:
         if of_all:
             args.append(cst.Arg(edits.string("RANK")))
             who = "the job"
-        why = f"a helper writes a copy on the CPU, on the first process of {who}, and the others wait"
+        why = f"a helper writes a copy on the CPU, on the first process of {who}"
     group.replace(call, edits.with_arguments(call.with_changes(func=func), args))
     if use.claim == SERIALIZE:
         group.review(call, use.name, why, OLD_FOLDERS, numerics=Numerics.FORMAT)
