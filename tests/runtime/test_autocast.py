@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from neuronmigrate.runtime.emulated import autocast
+from neuronmigrate.runtime.emulated.fallback import overload_of
 from tests.runtime.numbers import on_device, same
 
 pytestmark = pytest.mark.usefixtures("neuron")
@@ -84,7 +85,7 @@ def test_lists_are_those_of_this_torch() -> None:
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_a_rule(name: str) -> None:
     """Full and half inputs come out with the CPU's dtype and bits."""
-    op = autocast.overload_of(f"aten::{name}")
+    op = overload_of(f"aten::{name}")
     half = tree_map(lambda t: t.to(torch.bfloat16) if floating(t) else t, CALLS[name])
     for given in (CALLS[name], half):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -102,7 +103,7 @@ def test_rules_that_cast_down_are_listed() -> None:
     """Every operation that casts down on the CPU, of those called here, is in the list, and no other is."""
     for name, given in CALLS.items():
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            made = autocast.overload_of(f"aten::{name}")(*given)
+            made = overload_of(f"aten::{name}")(*given)
         made = made[0] if isinstance(made, tuple) else made
         assert (made.dtype is torch.bfloat16) == (name in autocast.LOWER), name
 

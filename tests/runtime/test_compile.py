@@ -34,7 +34,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.mix(self.norm(x)).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
         made = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.out(made.transpose(1, 2).flatten(2))
+        out: Tensor = self.out(made.transpose(1, 2).flatten(2))
+        return x + out
 
 
 def test_a_training_step_gives_the_cpus_bits() -> None:

@@ -241,10 +241,11 @@ class TestObservers:
 
     def test_own_routes(self, seen: list[str]) -> None:
         tensor = torch.ones(1, 1, 2, 2, device="neuron", requires_grad=True)
+        plain = tensor.detach()
         cell = torch.nn.LSTMCell(2, 2).to("neuron")
         seen.clear()
         torch.nn.functional.scaled_dot_product_attention(tensor, tensor, tensor)
-        torch.nn.functional.scaled_dot_product_attention(*(tensor.detach() for _ in range(3)))
+        torch.nn.functional.scaled_dot_product_attention(plain, plain, plain)
         cell(tensor[0, 0])
         assert "aten::_scaled_dot_product_flash_attention_for_cpu" in seen
         assert "aten::scaled_dot_product_attention" in seen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -92,7 +92,7 @@ def test_zero_tensors_have_memory() -> None:
 
         with forward.dual_level():
             dual = forward.make_dual(primal, torch.ones_like(primal))
-            made = forward.unpack_dual(dual.sum(0) + torch.cat([dual, primal]).sum(0)).tangent
+            made: Tensor | None = forward.unpack_dual(dual.sum(0) + torch.cat([dual, primal]).sum(0)).tangent
         assert made is not None
         return made
 
@@ -110,7 +110,7 @@ def test_numbers_out_of_tensors() -> None:
 
 @pytest.mark.parametrize("pad", ["zeros", "circular"])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_convolutions(pad: str, groups: int) -> None:
+def test_convolutions(pad: Literal["zeros", "circular"], groups: int) -> None:
     for layer, shape in (
         (torch.nn.Conv1d(4, 6, 3, padding=1, padding_mode=pad, groups=groups), (2, 4, 7)),
         (torch.nn.Conv2d(4, 6, 3, stride=2, padding=1, padding_mode=pad, groups=groups), (2, 4, 7, 6)),
@@ -250,7 +250,7 @@ def test_in_place_views_are_left_to_cpp() -> None:
 
 def test_lists_name_operations_that_exist() -> None:
     for name in (*kernels.AS_IS, *kernels.METADATA_WRITERS, *kernels.OWN):
-        assert fallback.overload_of(f"aten::{name}")
+        assert fallback.overload_of(f"aten::{name}")._name == f"aten::{name}"
     for name in fallback.MIXED_ALLOWED:
         assert hasattr(torch.ops.aten, name.partition("::")[2])
 

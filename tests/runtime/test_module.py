@@ -48,8 +48,8 @@ def test_devices_are_checked() -> None:
 
 def test_libraries_find_the_package() -> None:
     import torch_neuronx  # type: ignore[import-not-found]
-    from accelerate.utils import is_neuron_available
-    from transformers.utils import is_torch_neuron_available
+    from accelerate.utils import is_neuron_available  # type: ignore[import-untyped]
+    from transformers.utils.import_utils import is_torch_neuron_available
 
     assert is_torch_neuron_available() and is_neuron_available()
     assert "emulated" in torch_neuronx.__version__
@@ -141,7 +141,8 @@ class TestRandom:
 
     def test_generators(self) -> None:
         generator = torch.Generator("neuron").manual_seed(3)
-        assert isinstance(generator, torch.Generator) and generator.device == torch.device("neuron", 0)
+        assert isinstance(generator, torch.Generator)
+        assert generator.device == torch.device("neuron", 0)
         expected = torch.randn(4, generator=torch.Generator().manual_seed(3))
         same(torch.randn(4, generator=generator, device="neuron"), expected)
         generator.manual_seed(3)

@@ -46,7 +46,7 @@ def test_cells(kind: type[nn.RNNCellBase]) -> None:
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 @pytest.mark.parametrize("gradient", [True, False])
 def test_packed_sequences(kind: type[nn.RNNBase], gradient: bool) -> None:
-    layer = kind(4, 5).requires_grad_(gradient)  # type: ignore[arg-type]
+    layer = kind(4, 5).requires_grad_(gradient)  # type: ignore[arg-type, call-arg]
     names = [name for name, _ in layer.named_parameters()]
 
     def run(values: list[Tensor], padded: Tensor) -> Tensor:
@@ -61,12 +61,14 @@ def test_packed_sequences(kind: type[nn.RNNBase], gradient: bool) -> None:
 
 def test_backward_twice_and_no_second_derivative() -> None:
     layer = nn.LSTM(2, 2).to("neuron")
-    made = layer(torch.ones(1, 1, 2, device="neuron"))[0].sum()
+    weight = layer.get_parameter("weight_ih_l0")
+    inputs = torch.ones(1, 1, 2, device="neuron")
+    made = layer(inputs)[0].sum()
     made.backward(retain_graph=True)
-    first = layer.weight_ih_l0.grad.clone()
+    assert weight.grad is not None
+    first = weight.grad.clone()
     made.backward()
-    same(layer.weight_ih_l0.grad, (first * 2).cpu())
-    made = layer(torch.ones(1, 1, 2, device="neuron"))[0].sum()
-    (gradient,) = torch.autograd.grad(made, [layer.weight_ih_l0], create_graph=True)
+    same(weight.grad, (first * 2).cpu())
+    (gradient,) = torch.autograd.grad(layer(inputs)[0].sum(), [weight], create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         gradient.sum().backward()

@@ -32,7 +32,7 @@ PROMOTE = frozenset({"cat", "index_copy", "stack"})
 """Operations whose inputs are cast to the widest dtype among them."""
 
 KEY = "AutocastPrivateUse1"
-_EXCLUDED = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+_EXCLUDED = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, KEY))
 
 _casts: dict[int, tuple[Tensor, Tensor]] = {}
 """Weights with their casts, by identity, until the outermost autocast region ends."""

@@ -91,7 +91,7 @@ def backend(
 
 
 def _boxed(graph: GraphModule, example_inputs: Sequence[object]) -> Compiled:
-    from functorch.compile import make_boxed_func
+    from functorch.compile import make_boxed_func  # type: ignore[import-untyped]
 
     graphs.append(len(graph.graph.nodes))
     boxed: Compiled = make_boxed_func(graph.forward)
@@ -112,9 +112,9 @@ def _register() -> None:
     class Interface(DeviceInterface):
         """The device as Dynamo and Inductor ask for it."""
 
-        device = module.device  # type: ignore[assignment]
-        Event = module.Event  # type: ignore[assignment]
-        Stream = module.Stream  # type: ignore[assignment]
+        device = module.device
+        Event = module.Event
+        Stream = module.Stream
 
         class Worker:
             """The device in Inductor's worker processes."""
@@ -145,7 +145,7 @@ def _register() -> None:
     touch.register("torch._dynamo.trace_rules.SKIP_DIRS_RE", "Dynamo does not trace into the kernels")
     torch._dynamo.trace_rules.add("neuronmigrate.runtime")
     touch.register("torch._dynamo.register_backend", "torch.compile(backend='neuron')")
-    register_backend(backend, name="neuron")
+    register_backend(backend, name="neuron")  # type: ignore[arg-type]
     touch.register("torch._dynamo.device_interface", "the device's streams and events in compiled code")
     for name in ("neuron", *(f"neuron:{index}" for index in range(module.device_count()))):
         register_interface_for_device(name, Interface)
@@ -170,7 +170,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             execute(loaded)
             _register()
 
-        spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+        spec.loader.exec_module = execute_and_register  # type: ignore[assignment, method-assign]
         return spec
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -133,7 +133,7 @@ def _functional(op: OpOverload) -> Kernel:
     mixed_allowed = op._schema.name in MIXED_ALLOWED
     enter = to_cpu_with_bits if op._name in _takes_bits() else to_cpu
 
-    def kernel(*args: object, **kwargs: object) -> object:
+    def kernel(*args: Any, **kwargs: Any) -> object:  # boxed: any type of the schema's
         given = list(args)
         count = len(given)
         host = device = False
@@ -151,7 +151,7 @@ def _functional(op: OpOverload) -> Kernel:
             elif value is not None:
                 mask |= bit
         for at in list_at:
-            entered = given[at] = list(given[at])  # type: ignore[call-overload]
+            entered = given[at] = list(given[at])
             for place, value in enumerate(entered):
                 if value is not None:
                     if value.get_device() == 0:
@@ -161,6 +161,7 @@ def _functional(op: OpOverload) -> Kernel:
                         host = True
         if host and device and not mixed_allowed:
             raise MixedDevices(op._name)
+        made: Any
         try:
             made = numbers.run(mask, given, kwargs) if mask else run(*given, **kwargs)
         except NotImplementedError as error:
@@ -178,7 +179,7 @@ def _in_place(op: OpOverload) -> Kernel:
     mixed_allowed = op._schema.name in MIXED_ALLOWED
     enter = to_cpu_with_bits if op._name in _takes_bits() else to_cpu
 
-    def kernel(*args: object, **kwargs: object) -> object:
+    def kernel(*args: Any, **kwargs: Any) -> object:  # boxed: any type of the schema's
         given = list(args)
         count = len(given)
         host = device = False
@@ -351,7 +352,7 @@ class Numbers:
                 and str(their.type) == ("number" if mask >> at & 1 else str(mine.type))
                 for at, (their, mine) in enumerate(zip(theirs, own, strict=True))
             ):
-                return sister._op  # type: ignore[no-any-return]
+                return sister._op
         return functools.partial(self._wrapped, mask)
 
     def _wrapped(self, mask: int, *args: object, **kwargs: object) -> object:

@@ -7,11 +7,14 @@ numbers that it gives on the CPU. (The real device draws other numbers.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from neuronmigrate.runtime.emulated import touch
 
 _Base = torch._C.Generator
+_make: Callable[..., Generator] = _Base.__new__
 
 
 class _Meta(type(_Base)):  # type: ignore[misc]
@@ -22,21 +25,21 @@ class _Meta(type(_Base)):  # type: ignore[misc]
 class Generator(_Base, metaclass=_Meta):
     """Stands in for `torch.Generator`; for other devices it makes what that makes."""
 
-    _device: torch.device
+    _device: torch.device  # what it names; C++ knows a CPU generator
 
     def __new__(cls, device: object = "cpu") -> Generator:
         """A generator for a device; RuntimeError for neuron in strict mode."""
         named = torch.device(device)  # type: ignore[call-overload]
         if named.type != "neuron":
-            return _Base.__new__(_Base, named)  # type: ignore[return-value]
+            return _make(_Base, named)
         if refuse:
             raise RuntimeError(
                 "torch.Generator('neuron') is reported not to exist on the real device (strict): draw on the"
                 " CPU with torch.Generator() and move the numbers with .to('neuron')"
             )
-        made = _Base.__new__(cls, torch.device("cpu"))
+        made = _make(cls, torch.device("cpu"))
         made._device = torch.device("neuron", 0)
-        return made  # type: ignore[no-any-return]
+        return made
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]

@@ -50,7 +50,7 @@ def install(*, devices: int, strict: bool) -> None:
         touch.register(f"{owner}.neuron", "added by PyTorch's generate_methods_for_privateuse1_backend")
     for owner in ("torch.Tensor", "torch.nn.utils.rnn.PackedSequence"):
         touch.register(f"{owner}.is_neuron", "added by PyTorch's generate_methods_for_privateuse1_backend")
-    _setup_privateuseone_for_python_backend("neuron", backend_module=neuron)  # type: ignore[no-untyped-call]
+    _setup_privateuseone_for_python_backend("neuron", backend_module=neuron)
     sys.modules["torch.neuron"] = neuron
     package.install()
     kernels.install(keep_parameters=not strict)

@@ -116,10 +116,9 @@ def resize(
         return tensor
     grown = aten.empty.memory_format(size, dtype=tensor.dtype, device=CPU, memory_format=memory_format)
     storage = tensor.untyped_storage()
+    start = tensor.storage_offset()
     old = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    old.set_(
-        storage, tensor.storage_offset(), (storage.nbytes() // old.element_size() - tensor.storage_offset(),)
-    )
+    old.set_(storage, start, (storage.nbytes() // old.element_size() - int(start),), (1,))
     whole = grown.as_strided((grown.numel(),), (1,))
     kept = to_cpu(old)[: whole.numel()]
     whole[: kept.numel()].copy_(kept)

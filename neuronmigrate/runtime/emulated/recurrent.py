@@ -46,7 +46,7 @@ class OnCpu(torch.autograd.Function):
         return tuple(to_neuron(result.detach()) for result in results)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of the tensors."""
         twins: list[Tensor] = ctx.twins  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ def run(op: OpOverload, *args: object) -> object:
         return by_name(op._name, *args)
     if observers:
         tell(op._name, args, {})
-    made = OnCpu.apply(op, structure, *tensors)  # type: ignore[no-untyped-call]
+    made = OnCpu.apply(op, structure, *tensors)
     return made[0] if len(op._schema.returns) == 1 else tuple(made)
 
 

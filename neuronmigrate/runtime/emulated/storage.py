@@ -6,6 +6,8 @@ FSDP frees one by `resize_(0)` and gathers it again by `resize_(n)`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, UntypedStorage
 
@@ -13,9 +15,10 @@ from neuronmigrate.runtime.emulated import touch
 from neuronmigrate.runtime.emulated.fallback import CPU
 from neuronmigrate.runtime.emulated.retag import to_neuron
 
-_make = torch._C.StorageBase.__new__
-_resize = torch._C.StorageBase.resize_
-_nbytes = torch._C.StorageBase.nbytes
+# The methods in C, which the stubs do not know.
+_make: Callable[..., UntypedStorage] = torch._C.StorageBase.__new__
+_resize: Callable[[UntypedStorage, int], UntypedStorage] = vars(torch._C.StorageBase)["resize_"]
+_nbytes: Callable[[UntypedStorage], int] = vars(torch._C.StorageBase)["nbytes"]
 
 
 def new(cls: type[UntypedStorage], *args: object, device: object = None, **kwargs: object) -> UntypedStorage:

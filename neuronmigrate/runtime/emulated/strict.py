@@ -116,7 +116,10 @@ _apply = Module._apply
 
 
 def _forget(key: int) -> Callable[[object], None]:
-    return lambda _: _replaced.pop(key, None) and None
+    def forget(_: object) -> None:
+        _replaced.pop(key, None)
+
+    return forget
 
 
 def before_step(optimizer: Optimizer, args: object, kwargs: object) -> None:
