@@ -54,7 +54,7 @@ Exact = Annotated[
 ]
 Shim = Annotated[
     bool | None,
-    typer.Option("--shim/--no-shim", help="Accepted, but there are no runtime helpers to import yet."),
+    typer.Option("--shim/--no-shim", help="Accepted, but no codemod imports the runtime's helpers yet."),
 ]
 Codemods = Annotated[
     Path | None,
@@ -302,7 +302,7 @@ def doctor(
     context_settings={"allow_interspersed_args": False},
 )
 def run_script(
-    target: Annotated[list[str], typer.Argument(metavar="SCRIPT [ARGUMENT...]")],
+    target: Annotated[list[str], typer.Argument(metavar="SCRIPT", help="The script, then its arguments.")],
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as of `python -m`.")] = False,
     emulate: Annotated[
         bool,

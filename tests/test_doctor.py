@@ -216,8 +216,12 @@ def test_a_backend_that_fails_is_named(tmp_path: Path) -> None:
     check = only(machine, "backends")
     assert check.level is Level.ERROR
     assert "broken" in check.found and "leaves it out" in check.todo
-    off = this_machine({"PYTHONPATH": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
-    assert only(off, "backends").level is Level.WARNING
+
+
+def test_backends_that_are_switched_off(trn2: Machine) -> None:
+    off = change(trn2, variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    check = only(off, "backends")
+    assert check.level is Level.WARNING and check.found.startswith("torch-neuronx, not loaded")
 
 
 def test_a_torch_that_cannot_be_imported(tmp_path: Path) -> None:

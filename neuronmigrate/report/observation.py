@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LINES = 10
 """Lines of a section that are shown; the JSON has all."""
+VARIED = 3
+"""Operations of a line that are shown with their shapes."""
 WIDEST = 60
 """Characters of a source line that are shown."""
 
@@ -33,7 +35,7 @@ def text(observation: Observation) -> Iterator[Line]:
     """The totals, the dearest lines, and what to look at."""
     where = "on the emulated neuron device (CPU)" if observation.emulated else "on the neuron device"
     yield ((f"neuronmigrate: observed {where}", "bold"),)
-    if observation.emulated and not observation.calls:
+    if observation.emulated and not observation.calls and not observation.in_graphs:
         yield (("nothing ran on it", "bold yellow"),)
     elif observation.emulated:
         calls = _plural(observation.calls, "operation")
@@ -42,6 +44,10 @@ def text(observation: Observation) -> Iterator[Line]:
             f"{observation.once:,} of them once"
         )
         yield ((totals, ""),)
+        if observation.graphs:
+            graphs = _plural(observation.graphs, "graph")
+            inner = _plural(observation.in_graphs, "operation")
+            yield ((f"{graphs} of torch.compile, each compiled as a whole; {inner} ran in them", ""),)
     costly = [line for line in observation.lines if line.distinct]
     for line in costly[:LINES]:
         yield (
@@ -52,10 +58,10 @@ def text(observation: Observation) -> Iterator[Line]:
                 "dim",
             ),
         )
-        if len(line.shapes) > 1:
-            shown = "; ".join(line.shapes[:3])
-            more = ", ..." if len(line.shapes) > 3 else ""
-            yield ((f"    {line.varied} in {len(line.shapes)} shapes: {shown}{more}", ""),)
+        for varied in line.varied[:VARIED]:
+            shown = "; ".join(varied.shapes[:3])
+            more = ", ..." if len(varied.shapes) > 3 else ""
+            yield ((f"    {varied.operation} in {len(varied.shapes)} shapes: {shown}{more}", ""),)
     if len(costly) > LINES:
         yield ((f"  and {len(costly) - LINES} more lines", "dim"),)
     for kind, title in SECTIONS.items():

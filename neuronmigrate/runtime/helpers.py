@@ -88,7 +88,7 @@ class DeviceLoader(Generic[T]):
         self.device = torch.device(device)
 
     def __iter__(self) -> Iterator[T]:
-        from accelerate.utils import send_to_device  # type: ignore[import-untyped]
+        from accelerate.utils import send_to_device
 
         for batch in self.loader:
             moved: T = send_to_device(batch, self.device, non_blocking=True)

@@ -7,6 +7,7 @@ because its folder stands first in PYTHONPATH. So the processes that the script 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from neuronmigrate.config import UserError
+from neuronmigrate.runtime import autoload
 from neuronmigrate.runtime.select import UnsupportedTorch, package_version, torch_version
 
 VARIABLE = "NEURONMIGRATE_RUN"
@@ -53,8 +55,9 @@ class Orders:
 def check(orders: Orders, *, emulate: bool, devices: int | None) -> None:
     """Raise UserError if the run cannot work: a missing script, extra, or torch of another release."""
     kind = orders.target[0]
-    if kind != "-m" and not Path(kind).is_file():
-        what = "is a folder" if Path(kind).is_dir() else "there is no such script"
+    script = Path(kind)
+    if kind != "-m" and not (script.is_file() or (script / "__main__.py").is_file()):
+        what = "has no __main__.py" if script.is_dir() else "there is no such script"
         raise UserError(f"{kind}: {what}")
     if kind == "-m" and len(orders.target) < 2:
         raise UserError("-m: which module?")
@@ -65,6 +68,14 @@ def check(orders: Orders, *, emulate: bool, devices: int | None) -> None:
     if orders.legacy:
         if emulate or orders.strict or orders.observe:
             raise UserError("--legacy: an old script has no neuron device to emulate or to observe")
+        from neuronmigrate.runtime.legacy.releases import Release
+
+        try:
+            Release(orders.release)
+        except ValueError as error:
+            raise UserError(f"--from-version: {error}") from error
+        if importlib.util.find_spec("torch") is None:
+            raise UserError("--legacy: torch is not installed, and the stand-ins compute with it")
         return
     try:
         torch_version()
@@ -96,6 +107,8 @@ def environment(orders: Orders, variables: Mapping[str, str]) -> dict[str, str]:
     """
     given = {
         VARIABLE: orders.to_text(),
+        # One way in is enough: PyTorch's own hook would activate a second time.
+        autoload.VARIABLE: "0",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(STARTUP), variables.get("PYTHONPATH", "")])),
         "USE_TORCH_XLA": "0",
         "CUDA_VISIBLE_DEVICES": "",

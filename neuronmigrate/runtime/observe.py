@@ -10,13 +10,13 @@ from __future__ import annotations
 import collections
 import sys
 import types
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 
 import torch
 from torch import Tensor
 
-from neuronmigrate.runtime.places import NOWHERE, Place, Places
+from neuronmigrate.runtime.places import NOWHERE, Inside, Place, Places
 from neuronmigrate.targets import operators
 
 SCHEMA = 1
@@ -30,6 +30,15 @@ PLACEMENT = "cpu-placement"
 
 
 @dataclass(frozen=True)
+class Varied:
+    """An operation that came in several shapes."""
+
+    operation: str
+    shapes: tuple[str, ...]
+    """As `[2, 5] float32 x [5] int64`."""
+
+
+@dataclass(frozen=True)
 class LineCost:
     """The operations that a line of the program ran."""
 
@@ -37,10 +46,8 @@ class LineCost:
     calls: int
     distinct: int
     """Operations with shapes and dtypes that no line before it had needed."""
-    varied: str
-    """The operation among the distinct ones that came in most shapes; empty without any."""
-    shapes: tuple[str, ...]
-    """The shapes that it came in, as `[2, 5] float32 x [5] int64`."""
+    varied: tuple[Varied, ...]
+    """Those among the distinct ones that came in most shapes, most first; at most five."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,10 @@ class Observation:
     distinct: int
     once: int
     """Distinct ones that came a single time."""
+    graphs: int
+    """Graphs that torch.compile gave to the neuron backend, each of which is compiled as a whole."""
+    in_graphs: int
+    """Operations that ran in them, which are not among the others."""
     lines: tuple[LineCost, ...]
     """Dearest first."""
     notes: tuple[Note, ...]
@@ -74,8 +85,8 @@ class Observation:
 
     def as_json(self) -> dict[str, object]:
         """The observation as plain data."""
-        lines = [{**_flat(line), "shapes": list(line.shapes)} for line in self.lines]
-        totals = {"calls": self.calls, "distinct": self.distinct, "once": self.once}
+        lines = [{**_flat(line), "varied": [asdict(each) for each in line.varied]} for line in self.lines]
+        totals = {name: getattr(self, name) for name in ("calls", "distinct", "once", "graphs", "in_graphs")}
         return {
             "schema": SCHEMA,
             "table": operators.DATED,
@@ -138,6 +149,8 @@ class Observer:
         self._forwards: set[tuple[Place, int]] = set()
         self._left_on_cpu: set[Place] = set()
         self._places = Places()
+        self._in_graphs = 0
+        self._graphs: Sequence[int] = ()
         self._call: _WatchedCall | None = None
 
     # Seeing
@@ -148,9 +161,11 @@ class Observer:
         self._call = _WatchedCall(torch.nn.Module._call_impl, self._see_module)
         torch.nn.Module._call_impl = self._call  # type: ignore[method-assign, assignment]
         if emulated:
-            from neuronmigrate.runtime.emulated import fallback
+            from neuronmigrate.runtime.emulated import dynamo, fallback
 
             fallback.observers.append(self.see)
+            self._places = Places(dynamo.run.__code__)
+            self._graphs = dynamo.graphs
 
     def end(self) -> None:
         """See no more."""
@@ -165,7 +180,8 @@ class Observer:
 
     def see(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """One operation, with its arguments as they stand on the device; called before it runs."""
-        place, printed = self._places.now(sys._getframe(1))
+        place, inside = self._places.now(sys._getframe(1))
+        printed = inside is Inside.PRINT
         tensors = [*_tensors(args), *_tensors(kwargs.values())]
         operation = name.partition("::")[2]
         if operation == "_local_scalar_dense":
@@ -175,6 +191,9 @@ class Observer:
         if moved is not None:
             if moved == "cpu":
                 self._note(HOST_SYNC, place, *(_PRINT if printed else _COPY))
+            return
+        if inside is Inside.GRAPH:
+            self._in_graphs += 1
             return
         self._calls[place] += 1
         key = (name, *((each.shape, each.dtype) for each in tensors))
@@ -204,7 +223,7 @@ class Observer:
         if dtypes & _WIDE:
             self._note(FLOAT64, place, base, "the device has no 64 bits: it computes in 32")
         elif torch.int64 in dtypes:
-            self._note(INT64, place, "", "the device has no 64 bits: values beyond 32 are lost")
+            self._note(INT64, place, "", "the device has no 64 bits: values beyond 32 bits are lost")
 
     def _see_module(self, module: torch.nn.Module, args: tuple[object, ...]) -> None:
         """Before a module's forward: whether its parameters are on the CPU."""
@@ -247,7 +266,16 @@ class Observer:
         notes += _told_by_the_package() if not self.emulated else []
         order = (PLACEMENT, HOST_SYNC, SHAPED_BY_DATA, ON_CPU, FLOAT64, INT64)
         notes.sort(key=lambda note: (order.index(note.kind), -note.count, note.place.path, note.place.line))
-        return Observation(self.emulated, calls, len(self._signatures), once, tuple(lines), tuple(notes))
+        return Observation(
+            self.emulated,
+            calls,
+            len(self._signatures),
+            once,
+            len(self._graphs),
+            self._in_graphs,
+            tuple(lines),
+            tuple(notes),
+        )
 
 
 def _moved(operation: str, tensors: list[Tensor], kwargs: dict[str, object]) -> str | None:
@@ -280,10 +308,14 @@ def _cost(place: Place, calls: int, keys: list[tuple[object, ...]]) -> LineCost:
     by_name: dict[object, list[tuple[object, ...]]] = collections.defaultdict(list)
     for key in keys:
         by_name[key[0]].append(key[1:])
-    if not by_name:
-        return LineCost(place, calls, 0, "", ())
-    name, shapes = max(by_name.items(), key=lambda item: len(item[1]))
-    return LineCost(place, calls, len(keys), str(name), tuple(map(_shown, shapes)))
+    several = [(str(name), shapes) for name, shapes in by_name.items() if len(shapes) > 1]
+    several.sort(key=lambda item: -len(item[1]))
+    varied = tuple(Varied(name, tuple(map(_shown, shapes))) for name, shapes in several[:_VARIED])
+    return LineCost(place, calls, len(keys), varied)
+
+
+_VARIED = 5
+"""Operations of a line whose shapes are kept."""
 
 
 def _shown(tensors: tuple[object, ...]) -> str:

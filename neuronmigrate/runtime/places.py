@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import linecache
 import os
 import sys
@@ -38,26 +39,40 @@ _LIBRARIES = tuple(
     )
 )
 _PRINTING = os.path.join("torch", "_tensor_str.py")
-_FOREIGN, _OWN, _PRINTS = range(3)
+_FOREIGN, _OWN, _PRINTS, _RUNS_GRAPHS = range(4)
+
+
+class Inside(enum.Enum):
+    """What a line is doing just now that makes its operations special."""
+
+    NOTHING = enum.auto()
+    PRINT = enum.auto()
+    """A tensor is being printed."""
+    GRAPH = enum.auto()
+    """A compiled graph is running."""
 
 
 class Places:
     """Finds lines of the program: of all files but those of Python, of installed packages and of this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs_graphs: types.CodeType | None = None) -> None:
+        self._runs_graphs = runs_graphs
+        """The function below which compiled graphs run."""
         self._kinds: dict[str, int] = {}
+        if runs_graphs is not None:
+            self._kinds[runs_graphs.co_filename] = _RUNS_GRAPHS
         self._main = threading.main_thread().ident
 
-    def now(self, frame: types.FrameType | None) -> tuple[Place, bool]:
-        """The line at or around a frame, and whether it prints a tensor just now."""
-        place, printed = self._among(frame)
+    def now(self, frame: types.FrameType | None) -> tuple[Place, Inside]:
+        """The line at or around a frame, and what it is doing."""
+        place, inside = self._among(frame)
         if place is NOWHERE and threading.get_ident() != self._main:
             # Backward runs in a thread of its own, while the line that asked for it waits in the main one.
-            place, printed = self._among(sys._current_frames().get(self._main or 0))
-        return place, printed
+            place, _ = self._among(sys._current_frames().get(self._main or 0))
+        return place, inside
 
-    def _among(self, frame: types.FrameType | None) -> tuple[Place, bool]:
-        printed = False
+    def _among(self, frame: types.FrameType | None) -> tuple[Place, Inside]:
+        inside = Inside.NOTHING
         kinds = self._kinds
         while frame is not None:
             path = frame.f_code.co_filename
@@ -65,10 +80,13 @@ class Places:
             if kind is None:
                 kind = kinds[path] = _kind(path)
             if kind == _OWN:
-                return Place(path, frame.f_lineno), printed
-            printed = printed or kind == _PRINTS
+                return Place(path, frame.f_lineno), inside
+            if kind == _PRINTS:
+                inside = Inside.PRINT
+            elif kind == _RUNS_GRAPHS and frame.f_code is self._runs_graphs:
+                inside = Inside.GRAPH
             frame = frame.f_back
-        return NOWHERE, printed
+        return NOWHERE, inside
 
 
 def _kind(path: str) -> int:

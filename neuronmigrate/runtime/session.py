@@ -16,6 +16,7 @@ from neuronmigrate.runtime.launch import VARIABLE, Orders, is_program
 from neuronmigrate.runtime.places import Place
 
 if TYPE_CHECKING:
+    from neuronmigrate.runtime import legacy
     from neuronmigrate.runtime.activation import Activation
     from neuronmigrate.runtime.observe import Observer
 
@@ -25,13 +26,11 @@ SCHEMA = 1
 def begin() -> None:
     """Prepare this process for its program. torch is not imported here: the program may never ask for it."""
     orders = Orders.from_text(os.environ[VARIABLE])
-    if orders.legacy:
-        from neuronmigrate.runtime import legacy
-
-        legacy.activate(release=orders.release)
-        return
     session = Session(orders, is_program(orders, sys.orig_argv))
-    after_import("torch", session.torch_is_there)
+    if not orders.legacy:
+        after_import("torch", session.torch_is_there)
+    elif session.program:
+        session.stand_in()
     if session.speaks:
         atexit.register(session.end)
 
@@ -46,6 +45,7 @@ class Session:
         self.activation: Activation | None = None
         self.observer: Observer | None = None
         self.touched_device = False
+        self.legacy: legacy.Session | None = None
 
     @property
     def speaks(self) -> bool:
@@ -85,6 +85,24 @@ class Session:
         elif self.speaks:
             say(f"warning: {place}: {what}: {why}")
 
+    def stand_in(self) -> None:
+        """Let the program find stand-ins for the legacy packages."""
+        from neuronmigrate.runtime import legacy
+
+        self.legacy = legacy.activate(release=self.orders.release)
+        usual = sys.excepthook
+
+        def hook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+            message = legacy.explain(error) if isinstance(error, Exception) else None
+            if message is None:
+                usual(kind, error, trace)
+                return
+            print(message, file=sys.stderr)
+            # Python takes the exit code from here.
+            raise SystemExit(2)
+
+        sys.excepthook = hook
+
     def _notice_first_use(self) -> None:
         """Learn whether anything ever runs on the device, at no cost once it did."""
         from neuronmigrate.runtime.emulated import fallback
@@ -97,12 +115,17 @@ class Session:
 
     def end(self) -> None:
         """Say and write down what was seen. Runs as the program ends, however it ends."""
+        error = getattr(sys, "last_value", None)
+        if isinstance(error, ImportError) and not self.orders.legacy:
+            _explain(error)
         if self.observer is not None:
             from neuronmigrate.report import observation, terminal
 
             self.observer.end()
             terminal.emit(observation.text(self.observer.observation()), sys.stderr)
-        elif getattr(sys, "last_type", None) is not None:
+        elif self.legacy is not None:
+            print(*self.legacy.summary(), sep="\n", file=sys.stderr)
+        elif error is not None:
             pass  # a traceback stands there; what did not run is not the news
         elif self.activation is None:
             say("the program did not import torch: there was nothing to do")
@@ -128,11 +151,23 @@ class Session:
             if activation is None
             else [{"part": each.part, "because": each.because} for each in activation.touched],
             "observation": None if observer is None else observer.observation().as_json(),
+            "legacy": None if self.legacy is None else self.legacy.data(),
         }
         try:
             create(path, (json.dumps(document, indent=2) + "\n").encode("ascii"))
         except OSError as error:
             say(f"{path}: the report cannot be written: {error.strerror}")
+
+
+def _explain(error: ImportError) -> None:
+    """Say what a missing legacy package means for the program that ended with it."""
+    from neuronmigrate import catalogue
+
+    if error.name is not None and catalogue.is_legacy(error.name):
+        say(
+            f"{error.name} belongs to the legacy stack: `neuronmigrate check` names what is left to migrate, "
+            "`neuronmigrate run --legacy` runs an old script"
+        )
 
 
 def say(message: str) -> None:

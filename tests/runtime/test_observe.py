@@ -47,6 +47,9 @@ forgotten(torch.ones(1, 4))  # forgotten again
 with torch.no_grad():
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     compiled(batch)  # compiled
+whole = torch.compile(model, backend="neuron", dynamic=False)
+for rows in (1, 2, 2):
+    whole(torch.ones(rows, 4).to(device)).sum().backward()  # whole
 """
 
 
@@ -97,8 +100,10 @@ def test_each_shape_counts_once_on_the_line_that_had_it_first(seen: Seen) -> Non
     forward = seen.cost("forward")
     # Two linear layers, ReLU, square and mean: three shapes of each, though there were four rounds.
     assert forward["distinct"] == 15 and forward["calls"] == 20
-    assert forward["varied"] == "aten::addmm" and len(forward["shapes"]) == 6
-    assert forward["shapes"][0] == "[8] float32 x [1, 4] float32 x [4, 8] float32"
+    first, *rest = forward["varied"]
+    assert first["operation"] == "aten::addmm" and len(first["shapes"]) == 6
+    assert first["shapes"][0] == "[8] float32 x [1, 4] float32 x [4, 8] float32"
+    assert [len(each["shapes"]) for each in rest] == [3, 3, 3]
 
 
 def test_backward_counts_for_the_line_that_asked_for_it(seen: Seen) -> None:
@@ -145,6 +150,16 @@ def test_a_compiled_module_is_traced_as_ever(seen: Seen) -> None:
     # A third row count was seen before, so the compiled forward adds nothing, and it did run in full.
     assert seen.cost("compiled")["distinct"] == 0 and seen.cost("compiled")["calls"] == 3
     assert [note["kind"] for note in seen.at("compiled")] == []
+
+
+def test_compiled_graphs_count_as_graphs(seen: Seen) -> None:
+    # Forward and backward of two shapes.
+    assert seen.document["graphs"] == 4
+    # The linear layers and ReLU three times, and their gradients.
+    assert seen.document["in_graphs"] > 3 * 3
+    # Beside the graphs: sum, its gradient, and what accumulates gradients.
+    assert seen.cost("whole")["distinct"] < seen.cost("forward")["distinct"]
+    assert "4 graphs of torch.compile" in seen.stderr
 
 
 def test_the_text(seen: Seen) -> None:
@@ -218,15 +233,52 @@ def test_operations_are_counted_by_shape_and_dtype() -> None:
     found = observer.observation()
     assert (found.calls, found.distinct, found.once) == (6, 5, 4)
     assert [line.calls for line in found.lines] == [5, 1]
-    assert len(found.lines[0].shapes) == 4
-    assert found.lines[1].shapes == ("[2] float32 x [3] float32",)
+    (varied,) = found.lines[0].varied
+    assert varied.operation == "aten::add.Tensor"
+    assert varied.shapes == (
+        "[2] float32 x [2] float32",
+        "[3] float32 x [2] float32",
+        "[2] float32 x [3] float32",
+        "[2] float32 x [2] bfloat16",
+    )
+    assert found.lines[1].varied == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "what"),
+    [
+        ("aten::uniform_", "runs-on-cpu", "uniform_"),
+        ("aten::atan2.out", "runs-on-cpu", "atan2"),
+        ("aten::index_fill_.int_Scalar", "runs-on-cpu", "index_fill_"),
+        ("aten::scatter_reduce.two_out", "runs-on-cpu", "scatter_reduce"),
+        ("aten::unique_dim", "data-dependent-shape", "unique_dim"),
+        ("aten::masked_select", "data-dependent-shape", "masked_select"),
+        ("aten::repeat_interleave.Tensor", "data-dependent-shape", "repeat_interleave"),
+    ],
+)
+def test_names_in_every_form_are_found_in_the_tables(name: str, kind: str, what: str) -> None:
+    observer = Observer()
+    observer.see(name, (torch.ones(2, device="meta"),), {})
+    assert [note.what for note in observer.observation().of(kind)] == [what]
+
+
+def test_common_operations_are_no_news() -> None:
+    observer = Observer()
+    a, ids = torch.ones(2, 2, device="meta"), torch.ones(2, dtype=torch.int32, device="meta")
+    for name in ("aten::mm", "aten::add.Tensor", "aten::index_select", "aten::softmax.int"):
+        observer.see(name, (a, a), {})
+    observer.see("aten::index.Tensor", (a, [ids]), {})
+    observer.see("aten::_to_copy", (a,), {"dtype": torch.bfloat16, "device": None})
+    assert observer.observation().notes == ()
+    assert observer.observation().calls == 6
 
 
 def test_long_lists_are_cut_short() -> None:
     observer = Observer()
-    observer.see("aten::_foreach_add_.List", ([torch.ones(1, device="meta")] * 300,), {})
+    for rows in (1, 2):
+        observer.see("aten::_foreach_add_.List", ([torch.ones(rows, device="meta")] * 300,), {})
     (line,) = observer.observation().lines
-    assert line.shapes[0].endswith("x [1] float32 and 296 more")
+    assert line.varied[0].shapes[0].endswith("x [1] float32 and 296 more")
 
 
 def test_the_real_package_is_asked_for_its_fallbacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +290,9 @@ def test_the_real_package_is_asked_for_its_fallbacks(monkeypatch: pytest.MonkeyP
 
 
 def test_nothing_seen_is_said() -> None:
-    lines = ["".join(piece for piece, _ in line) for line in printer.text(Observation(True, 0, 0, 0, (), ()))]
+    lines = [
+        "".join(piece for piece, _ in line) for line in printer.text(Observation(True, 0, 0, 0, 0, 0, (), ()))
+    ]
     assert lines[1:] == ["nothing ran on it"]
 
 

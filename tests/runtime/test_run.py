@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import packaging
 import pytest
 
 from neuronmigrate import cli
@@ -15,7 +16,8 @@ from neuronmigrate.runtime import launch
 from neuronmigrate.runtime.launch import Orders
 from neuronmigrate.runtime.places import Place
 from tests.runtime.running import others, plain, run, script
-from tests.trees import write
+from tests.tiny_models import save_classifier
+from tests.trees import HOME, write
 
 # As by Python itself
 
@@ -55,6 +57,14 @@ def test_a_module_is_run_as_python_does(tmp_path: Path) -> None:
         "-m", "package.tool", "--flag", cwd=tmp_path, env={"PYTHONPATH": str(launch.STARTUP.parents[2])}
     )
     theirs = plain("-m", "package.tool", "--flag", cwd=tmp_path)
+    assert ours.returncode == theirs.returncode == 0
+    assert ours.stdout == theirs.stdout
+
+
+def test_a_folder_is_run_as_python_does(tmp_path: Path) -> None:
+    write(tmp_path, {"tool/__main__.py": b"import sys, other\nprint(__name__, sys.argv, other.__file__)\n"})
+    write(tmp_path, {"tool/other.py": b""})
+    ours, theirs = run(tmp_path / "tool", "x"), plain(tmp_path / "tool", "x")
     assert ours.returncode == theirs.returncode == 0
     assert ours.stdout == theirs.stdout
 
@@ -109,6 +119,15 @@ def test_the_program_is_told_from_what_it_starts() -> None:
         assert launch.is_program(orders, launch.command(orders, devices)) is expected
 
 
+def test_a_missing_legacy_package_is_explained(tmp_path: Path) -> None:
+    program = script(tmp_path, "import torch_xla.core.xla_model as xm\n")
+    ours, theirs = run(program), plain(program)
+    assert ours.returncode == theirs.returncode == 1
+    assert ours.stderr.startswith(theirs.stderr)
+    assert "`neuronmigrate check` names what is left to migrate" in ours.stderr
+    assert "did not import torch" not in ours.stderr
+
+
 # What cannot be run
 
 
@@ -128,11 +147,12 @@ def test_what_cannot_be_run_is_refused(
     program = script(tmp_path, "")
     wrong: list[tuple[list[str | Path], str]] = [
         ([tmp_path / "none.py"], "none.py: there is no such script"),
-        ([tmp_path], "is a folder"),
+        ([tmp_path], "has no __main__.py"),
         (["--devices", "0", program], "--devices: 0"),
         (["--report", tmp_path / "no" / "r.json", program], "there is no such folder"),
         (["--legacy", "--observe", program], "--legacy: an old script has no neuron device"),
         (["--from-version", "0.4.5", program], "--from-version: only --legacy"),
+        (["--legacy", "--from-version", "9.9", program], "--from-version: optimum-neuron 9.9"),
     ]
     for arguments, words in wrong:
         assert words in refused(monkeypatch, capsys, *arguments)
@@ -169,6 +189,25 @@ def test_an_environment_that_does_not_fit_is_refused(
             launch.check(orders, emulate=emulate, devices=None)
     else:
         launch.check(orders, emulate=emulate, devices=None)
+
+
+def test_an_old_script_needs_torch_too(tmp_path: Path) -> None:
+    program = script(tmp_path, "")
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "packaging").symlink_to(Path(packaging.__file__).parent)
+    code = (
+        "import sys\n"
+        f"sys.path += [{str(site)!r}, {str(HOME)!r}]\n"
+        "from neuronmigrate.runtime import launch\n"
+        f"launch.check(launch.Orders(({str(program)!r},), legacy=True), emulate=False, devices=None)\n"
+    )
+    # A Python that sees no installed package but that one.
+    done = plain("-S", "-c", code, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(
+        "UserError: --legacy: torch is not installed, and the stand-ins compute with it"
+    )
 
 
 # With the device
@@ -269,6 +308,98 @@ def test_a_batch_left_on_the_cpu_is_refused_on_its_line(tmp_path: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert "neuron" in last and "cpu" in last and ".to(" in last
     assert "nothing ran on the neuron device" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, object]], str]:
+    """What is said about a program whose models stay on the CPU: its notes and its stderr."""
+    folder = tmp_path_factory.mktemp("placed")
+    save_classifier(folder / "model")
+    program = script(
+        folder,
+        """\
+        import sys
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+        model = AutoModelForSequenceClassification.from_pretrained(sys.argv[1], device_map="auto")  # 3
+        model(**AutoTokenizer.from_pretrained(sys.argv[1])("a fine film", return_tensors="pt"))  # 4
+        classify = pipeline("text-classification", model=sys.argv[1], device=0)  # 5
+        classify("a dull film")  # 6
+        good = pipeline("text-classification", model=sys.argv[1], device="neuron")
+        good("a dull film")
+        """,
+    )
+    report = folder / "report.json"
+    done = run("--observe", "--report", report, program, folder / "model")
+    assert done.returncode == 0, done.stderr
+    notes = json.loads(report.read_bytes())["observation"]["notes"]
+    return [note for note in notes if note["kind"] == "cpu-placement"], done.stderr
+
+
+def test_models_that_stay_on_the_cpu_are_named_with_their_lines(
+    placed: tuple[list[dict[str, object]], str],
+) -> None:
+    notes, stderr = placed
+    assert [(note["line"], note["what"]) for note in notes] == [
+        (3, "device_map='auto'"),
+        (4, "BertForSequenceClassification"),
+        (6, "BertForSequenceClassification"),
+    ]
+    assert 'device_map="neuron"' in stderr and 'pipeline(device="neuron")' in stderr
+
+
+def test_a_migrated_script_of_the_fixtures_leaves_nothing_on_the_cpu(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    model = save_classifier(tmp_path / "model")
+    program = HOME / "fixtures" / "scripts" / "classify" / "after" / "classify.py"
+    texts = ["a fine film", "this long film was dull"]
+    done = run("--observe", "--report", report, program, *texts, env={"MODEL_DIR": str(model)})
+    assert done.returncode == 0, done.stderr
+    assert [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()] == texts
+    observation = json.loads(report.read_bytes())["observation"]
+    kinds = {note["kind"] for note in observation["notes"]}
+    assert "host-sync" in kinds and "cpu-placement" not in kinds
+    dearest = observation["lines"][0]
+    # Two texts of different lengths: every operation on tokens came in two shapes.
+    assert "model(**inputs" in dearest["source"] and dearest["varied"]
+
+
+# Old scripts
+
+
+def test_an_old_script_runs_on_stand_ins(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """\
+        import torch
+        import torch_xla.core.xla_model as xm
+        x = torch.ones(2, device=xm.xla_device())
+        xm.mark_step()
+        print((x + 1).tolist())
+        raise SystemExit(3)
+        """,
+    )
+    report = tmp_path / "report.json"
+    done = run("--legacy", "--report", report, program)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout == "[2.0, 2.0]\n"
+    assert "stub reference" in done.stderr and "mark_step" in done.stderr
+    document = json.loads(report.read_bytes())
+    assert document["legacy"]["used"]["torch_xla.core.xla_model.mark_step"] == 1
+    assert document["selection"] is None
+
+
+def test_an_old_script_without_a_stand_in_ends_with_2(tmp_path: Path) -> None:
+    done = run("--legacy", script(tmp_path, "\nimport neuronx_distributed.parallel_layers\n"))
+    assert done.returncode == 2
+    assert "program.py:2: neuronx_distributed is a legacy name without a stand-in" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_an_old_script_is_its_own(tmp_path: Path) -> None:
+    program = script(tmp_path, "raise KeyError('x')\n")
+    ours, theirs = run("--legacy", program), plain(program)
+    assert ours.returncode == theirs.returncode == 1
+    assert ours.stderr.startswith(theirs.stderr)
 
 
 # Guards

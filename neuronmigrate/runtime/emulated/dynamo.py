@@ -9,6 +9,7 @@ compiled, so nothing is told about what neuronx-cc takes.
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import sys
@@ -94,8 +95,13 @@ def _boxed(graph: GraphModule, example_inputs: Sequence[object]) -> Compiled:
     from functorch.compile import make_boxed_func  # type: ignore[import-untyped]
 
     graphs.append(len(graph.graph.nodes))
-    boxed: Compiled = make_boxed_func(graph.forward)
+    boxed: Compiled = make_boxed_func(functools.partial(run, graph))
     return boxed
+
+
+def run(graph: GraphModule, *inputs: object) -> object:
+    """Run a graph; what runs below this function is one program on the device."""
+    return graph.forward(*inputs)
 
 
 def _is_symbolic(value: object) -> bool:

@@ -50,20 +50,19 @@ def explain(error: BaseException) -> str | None:
 
 def _import(error: ImportError, where: str) -> str | None:
     found = _IMPORT.search(str(error))
-    if found and catalogue.touches_legacy(f"{found['module']}.{found['name']}"):
-        return f"{where}: {_without_stand_in(found['module'], found['name'])}"
-    if isinstance(error, ModuleNotFoundError) and error.name and catalogue.touches_legacy(error.name):
-        return f"{where}: {_without_stand_in(*_split(error.name))}"
     module = found["module"] if found else error.name or ""
     library = module.partition(".")[0]
-    if library in _LIBRARIES and (found or "." in module):
+    if library in _LIBRARIES:
+        # A library that is not installed at all is the script's own affair.
+        if not found and "." not in module:
+            return None
         return _other_version(where, library, f"{module}.{found['name']}" if found else module)
+    if found and catalogue.touches_legacy(f"{module}.{found['name']}"):
+        return f"{where}: {_without_stand_in(module, found['name'])}"
+    if isinstance(error, ModuleNotFoundError) and catalogue.touches_legacy(module):
+        owner, _, last = module.rpartition(".")
+        return f"{where}: {_without_stand_in(owner, last)}"
     return None
-
-
-def _split(name: str) -> tuple[str, str]:
-    owner, _, last = name.rpartition(".")
-    return owner, last
 
 
 def _without_stand_in(owner: str, name: str) -> str:

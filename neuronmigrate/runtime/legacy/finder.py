@@ -121,5 +121,5 @@ def _stand_in(module: str, name: str, session: Session) -> tuple[bool, object]:
         return False, None
     from neuronmigrate.runtime.legacy.optimum import stand_in
 
-    value = stand_in(name, session)
+    value = stand_in(module, name, session)
     return value is not None, value

@@ -20,8 +20,8 @@ def _act() -> None:
         module = importlib.util.module_from_spec(own)
         sys.modules["sitecustomize"] = module
         own.loader.exec_module(module)
-    if "NEURONMIGRATE_RUN" not in os.environ:
-        return
+    if "NEURONMIGRATE_RUN" not in os.environ or sys.version_info < (3, 10):
+        return  # another Python that the program started
     if importlib.machinery.PathFinder.find_spec("neuronmigrate") is None:
         # Run from a checkout. The folder above is not put on the path: it has more in it than this package.
         home = os.path.dirname(os.path.dirname(here))

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from packaging.version import Version
@@ -17,6 +18,9 @@ from neuronmigrate import catalogue
 from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 
 Inputs = dict[str, torch.Tensor]
+
+Config: TypeAlias = Any
+"""A configuration of transformers: its fields are those of its architecture."""
 
 HUB = (
     "revision",
@@ -210,3 +214,30 @@ class NeuronModel:
     def can_generate(self) -> bool:
         """Whether there is a `generate`."""
         return False
+
+
+def bind(
+    owner: str, order: tuple[str, ...], required: int, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Inputs:
+    """The arguments of a forward by name, in its order; the rest is swallowed as it was."""
+    given = dict(zip(order, args, strict=False))
+    for name in order:
+        if name in kwargs:
+            given[name] = kwargs[name]
+    missing = [name for name in order[:required] if name not in given]
+    if missing:
+        raise TypeError(f"{owner}.forward() missing required argument: {missing[0]!r}")
+    swallowed = sorted(kwargs.keys() - set(order))
+    if swallowed:
+        current().note(f"{owner}.forward: swallowed, as before: {', '.join(swallowed)}")
+    bound = {}
+    for number, name in enumerate(order):
+        value = given.get(name)
+        if value is None and number >= required:
+            continue
+        if not isinstance(value, torch.Tensor):
+            raise AttributeError(
+                f"{owner}.forward: {name} is {type(value).__name__}, and the padding asked it for its shape"
+            )
+        bound[name] = value
+    return bound

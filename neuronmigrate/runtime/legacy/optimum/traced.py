@@ -18,9 +18,11 @@ import torch
 from neuronmigrate.runtime.legacy.optimum.base import (
     MARKER,
     SAVED_BY_STAND_IN,
+    Config,
     Inputs,
     NeuronModel,
     Precision,
+    bind,
     check_arguments,
     dtype_keyword,
     full,
@@ -30,7 +32,7 @@ from neuronmigrate.runtime.legacy.optimum.base import (
     preprocessors,
     static_of,
 )
-from neuronmigrate.runtime.legacy.session import LegacyProblem, current
+from neuronmigrate.runtime.legacy.session import LegacyProblem
 
 _WITHOUT_TOKEN_TYPES = frozenset(
     {"camembert", "distilbert", "esm", "modernbert", "mpnet", "phi", "roberta", "xlm-roberta"}
@@ -57,17 +59,18 @@ class NeuronTracedModel(NeuronModel):
         dynamic_batch_size: bool,
     ) -> None:
         self.model = model
-        self.config = model.config
+        self.config: Config = model.config
         self.preprocessors = preprocessors
         self.dynamic_batch_size = dynamic_batch_size
         self.shapes = dict(shapes)
         self.input_static_shapes = self._static_shapes()
         self._precision = precision
-        self.config.neuron = {
+        neuron: dict[str, object] = {
             "dynamic_batch_size": dynamic_batch_size,
             "auto_cast": precision.auto_cast,
             **{f"static_{name}": value for name, value in self.shapes.items()},
         }
+        setattr(self.config, "neuron", neuron)  # noqa: B010 - no field of the class
 
     @classmethod
     def from_pretrained(
@@ -175,7 +178,7 @@ class NeuronTracedModel(NeuronModel):
         required = 2
         if self.modality != "text":
             order, required = self.input_names, 1
-        return _bind(type(self).__name__, order, required, args, kwargs)
+        return bind(type(self).__name__, order, required, args, kwargs)
 
     def _padded(self, given: Inputs) -> Inputs:
         """Every input in the compiled shape; the order stays, and the graph counts them."""
@@ -248,33 +251,6 @@ class NeuronTracedModel(NeuronModel):
     def push_to_hub(self, *args: object, **kwargs: object) -> str:
         """Raises LegacyProblem: there is no compiled model to upload."""
         raise LegacyProblem("push_to_hub has no stand-in: there is no compiled model to upload")
-
-
-def _bind(
-    owner: str, order: tuple[str, ...], required: int, args: tuple[object, ...], kwargs: Mapping[str, object]
-) -> Inputs:
-    """The arguments of a forward by name, in its order; the rest is swallowed as it was."""
-    given = dict(zip(order, args, strict=False))
-    for name in order:
-        if name in kwargs:
-            given[name] = kwargs[name]
-    missing = [name for name in order[:required] if name not in given]
-    if missing:
-        raise TypeError(f"{owner}.forward() missing required argument: {missing[0]!r}")
-    swallowed = sorted(kwargs.keys() - set(order))
-    if swallowed:
-        current().note(f"{owner}.forward: swallowed, as before: {', '.join(swallowed)}")
-    bound = {}
-    for number, name in enumerate(order):
-        value = given.get(name)
-        if value is None and number >= required:
-            continue
-        if not isinstance(value, torch.Tensor):
-            raise AttributeError(
-                f"{owner}.forward: {name} is {type(value).__name__}, and the padding asked it for its shape"
-            )
-        bound[name] = value
-    return bound
 
 
 class _ImageModel(NeuronTracedModel):
@@ -424,7 +400,7 @@ class NeuronCLIPModel(NeuronTracedModel):
         return {"input_ids": texts, "pixel_values": images, "attention_mask": texts}
 
     def _named(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Inputs:
-        return _bind(type(self).__name__, self.input_names, 3, args, kwargs)
+        return bind(type(self).__name__, self.input_names, 3, args, kwargs)
 
 
 class NeuronCLIPForImageClassification(NeuronModelForImageClassification):

@@ -384,6 +384,7 @@ def send_cpu_data_to_device(datas: object, device: object, input_sharding: objec
     return copied(datas)
 
 
+@world.quiet()
 def copied(value: object) -> object:
     """A copy of what a batch holds, with tuples as lists, as the transfer to the device made it."""
     if isinstance(value, torch.Tensor):

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -34,6 +36,8 @@ _READS = frozenset(
     }
 )
 """What needs a value on the host, and so ran the recorded graph early."""
+
+_INSIDE_TORCH = f"{os.sep}torch{os.sep}"
 
 _MOVED = "_neuronmigrate_xla"
 
@@ -66,8 +70,9 @@ class _Redirect(TorchFunctionMode):
         if func is torch.device or self.session.quiet or getattr(func, "__name__", "") == "__get__":
             return func(*args, **kwargs)
         if func in _READS:
-            # Values that were read already do not run the graph a second time.
-            if self.session.pending:
+            # Values that were read already do not run the graph a second time, and what torch itself
+            # reads, as the seed of a loader, never was on the device.
+            if self.session.pending and _INSIDE_TORCH not in sys._getframe(1).f_code.co_filename:
                 self.session.step("value read on the host")
             return func(*args, **kwargs)
         self.session.pending += 1
