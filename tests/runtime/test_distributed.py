@@ -43,3 +43,26 @@ def test_torchrun_gives_what_the_cpu_gives(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     on_cpu = run_programmes([programme], tmp_path, devices=["cpu"])["cpu"][programme.name]
     assert json.loads(done.stdout) == on_cpu[0].values["losses"]
+
+
+@pytest.mark.nightly
+def test_strict_reports_what_may_be_missing(tmp_path: Path) -> None:
+    program = script(
+        tmp_path,
+        """\
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("neuron")
+        row = torch.ones(1, device="neuron")
+        dist.send(row, dst=1) if dist.get_rank() == 0 else dist.recv(row, src=0)
+        alone = dist.new_group([0])
+        if dist.get_rank() == 0:
+            dist.barrier(group=alone)
+        dist.destroy_process_group()
+        """,
+    )
+    done = run("--devices", "2", "--strict", program)
+    assert done.returncode == 0, done.stderr
+    assert "program.py:6: StrictWarning: send and receive on the neuron device" in done.stderr
+    assert "program.py:9: StrictWarning: a barrier of some of the processes" in done.stderr

@@ -58,6 +58,16 @@ def install(*, strict: bool) -> None:
             _override(lib, op, functools.partial(_collective, op), kernels.KEY)
     touch.register("c10d kernels of PrivateUse1", "torch's own would give neuron memory to gloo")
     fallback.observers.append(_first_use)
+    result, get_future = dist.Work.result, dist.Work.get_future
+    touch.replace(
+        dist.Work, "result", lambda work: _relabelled(result(work)), "gloo hands out its CPU tensors"
+    )
+    touch.replace(
+        dist.Work,
+        "get_future",
+        lambda work: get_future(work).then(lambda future: _relabelled(future.value())),
+        "gloo hands out its CPU tensors",
+    )
     init = DistributedDataParallel.__init__
 
     @functools.wraps(init)
@@ -126,6 +136,8 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
         given.append(seen.enter(value))
     if seen.host:
         raise fallback.MixedDevices(op._name)
+    for neuron, cpu in seen.pairs:
+        cpu.carried = neuron  # type: ignore[attr-defined]
     if name in ("_allgather_base_", "_reduce_scatter_base_"):
         _flatten(given)
     return fallback.leave(op._op(*given, **kwargs), seen.pairs)
@@ -140,7 +152,16 @@ def _flatten(given: list[object]) -> None:
     assert isinstance(made, Tensor)
     assert isinstance(source, Tensor)
     if made.dim() != source.dim():
-        given[:2] = [made.view(-1), source.view(-1)]
+        flat = made.view(-1)
+        flat.carried = made.carried  # type: ignore[attr-defined]
+        given[:2] = [flat, source.view(-1)]
+
+
+def _relabelled(result: object) -> object:
+    """What a collective hands out, with the neuron tensors in the place of those that gloo worked on."""
+    if isinstance(result, list | tuple):
+        return type(result)([_relabelled(item) for item in result])
+    return getattr(result, "carried", result)
 
 
 def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:

@@ -77,6 +77,7 @@ def tell(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None
         observer(name, args, kwargs)
 
 
+@functools.cache
 def overload_of(name: str) -> OpOverload:
     """The operation of a qualified name, such as `aten::add.Tensor`."""
     namespace, _, rest = name.partition("::")
