@@ -10,14 +10,14 @@ The policies are those of aten/src/ATen/autocast_mode.cpp; what is not listed he
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from neuronmigrate.runtime.emulated import touch
-from neuronmigrate.runtime.emulated.fallback import overload_of
-from neuronmigrate.runtime.emulated.kernels import library
+from neuronmigrate.runtime.emulated.fallback import Kernel, overload_of
+from neuronmigrate.runtime.emulated.kernels import library, register_all, registered
 
 LOWER = frozenset(
     {"_addmm_activation", "_convolution.deprecated", "_native_multi_head_attention", "addbmm", "addmm"}
@@ -62,17 +62,17 @@ def cast(value: object, dtype: torch.dtype) -> object:
     return value
 
 
-def lower(op: OpOverload, *args: object, **kwargs: object) -> object:
+def lower(op: str, *args: object, **kwargs: object) -> object:
     """Run in the autocast dtype."""
     return _run(op, torch.get_autocast_dtype("neuron"), args, kwargs)
 
 
-def to_float32(op: OpOverload, *args: object, **kwargs: object) -> object:
+def to_float32(op: str, *args: object, **kwargs: object) -> object:
     """Run in float32."""
     return _run(op, torch.float32, args, kwargs)
 
 
-def promote(op: OpOverload, *args: object, **kwargs: object) -> object:
+def promote(op: str, *args: object, **kwargs: object) -> object:
     """Run in the widest dtype of the arguments, the autocast dtype at least."""
     dtype = torch.get_autocast_dtype("neuron")
     if _any_float32(args):
@@ -80,11 +80,11 @@ def promote(op: OpOverload, *args: object, **kwargs: object) -> object:
     return _run(op, dtype, args, kwargs)
 
 
-def _run(op: OpOverload, dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+def _run(op: str, dtype: torch.dtype, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     with torch._C._ExcludeDispatchKeyGuard(_EXCLUDED):
         given = [cast(value, dtype) for value in args]
         named = {name: cast(value, dtype) for name, value in kwargs.items()}
-        return op(*given, **named)
+        return overload_of(op)(*given, **named)
 
 
 def _any_float32(values: object) -> bool:
@@ -102,13 +102,16 @@ def clear_cache() -> None:
 _clear = torch.clear_autocast_cache
 
 
+def rules() -> Iterator[tuple[str, Kernel]]:
+    """The kernel of each operation that has one on the CPU, by name."""
+    for name in registered("AutocastCPU"):
+        policy = lower if name in LOWER else promote if name in PROMOTE else to_float32
+        yield name, functools.partial(policy, f"aten::{name}")
+
+
 def install() -> None:
     """Register the kernels, and the cache with PyTorch's."""
     touch.register(f"fallback and aten kernels of {KEY}", "the CPU's autocast rules")
     library("_").fallback(torch.library.fallthrough_kernel, KEY)
-    lib = library("aten")
-    for qualified in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCPU"):
-        name = qualified.partition("::")[2]
-        policy = lower if name in LOWER else promote if name in PROMOTE else to_float32
-        lib.impl(name, functools.partial(policy, overload_of(qualified)), KEY)
+    register_all(library("aten"), KEY, rules())
     touch.replace(torch, "clear_autocast_cache", clear_cache, "casts of weights are kept until a region ends")

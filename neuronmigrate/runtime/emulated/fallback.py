@@ -77,6 +77,7 @@ def tell(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None
         observer(name, args, kwargs)
 
 
+@functools.cache
 def overload_of(name: str) -> OpOverload:
     """The operation of a qualified name, such as `aten::add.Tensor`."""
     namespace, _, rest = name.partition("::")
@@ -237,10 +238,10 @@ def _general(op: OpOverload) -> Kernel:
             made = _in_float(op, given, named, error)
         if seen.elsewhere:
             return made
-        for neuron, cpu in seen.pairs if resizes else ():
+        for neuron, cpu in seen.pairs.values() if resizes else ():
             if neuron.shape != cpu.shape or neuron.data_ptr() != cpu.data_ptr():
                 torch.ops.aten.set_.source_Tensor.redispatch(CPU_KEYS, neuron, to_neuron(cpu))
-        return leave(made, seen.pairs if writes else ())
+        return leave(made, {id(cpu): neuron for neuron, cpu in seen.pairs.values()} if writes else {})
 
     return kernel
 
@@ -252,8 +253,8 @@ class Seen:
 
     def __init__(self, alias: Callable[[Tensor], Tensor], *, resizable: bool) -> None:
         self.alias = alias
-        self.pairs: list[tuple[Tensor, Tensor]] = []
-        """Each neuron tensor with its CPU twin; a tensor given twice has one twin."""
+        self.pairs: dict[int, tuple[Tensor, Tensor]] = {}
+        """Each neuron tensor with its CPU twin, by the tensor's id: one given twice has one twin."""
         self.host = False
         """Whether a CPU tensor with dimensions was among them; one without counts as a number."""
         self.elsewhere = False
@@ -265,10 +266,10 @@ class Seen:
         kind = type(value)
         if kind is list or kind is tuple:
             return [self.enter(item) for item in value]  # type: ignore[attr-defined]
-        if isinstance(value, Tensor):
-            if value.get_device() == 0:
-                return self._twin(value)
-            if value.dim():
+        if kind in _EXACT or isinstance(value, Tensor):
+            if value.get_device() == 0:  # type: ignore[attr-defined]
+                return self._twin(value)  # type: ignore[arg-type]
+            if value.dim():  # type: ignore[attr-defined]
                 self.host = True
         elif kind is torch.device:
             if value.type != "neuron":  # type: ignore[attr-defined]
@@ -277,27 +278,26 @@ class Seen:
         return value
 
     def _twin(self, tensor: Tensor) -> Tensor:
-        for neuron, cpu in self.pairs:
-            if neuron is tensor:
-                return cpu
+        known = self.pairs.get(id(tensor))
+        if known is not None:
+            return known[1]
         if self.resizable and tensor.numel() == 0:
             # An alias cannot grow; what the CPU makes of this one is taken over afterwards.
             cpu = torch.empty(tensor.shape, dtype=tensor.dtype, device=CPU)
         else:
             cpu = self.alias(tensor)
-        self.pairs.append((tensor, cpu))
+        self.pairs[id(tensor)] = (tensor, cpu)
         return cpu
 
 
-def leave(made: object, pairs: Sequence[tuple[Tensor, Tensor]] = ()) -> object:
-    """A result of the CPU as the device returns it; what was written is the argument itself."""
+def leave(made: object, given: dict[int, Tensor]) -> object:
+    """A result of the CPU as the device returns it; `given` has the argument behind a written CPU twin."""
     if isinstance(made, Tensor):
-        for neuron, cpu in pairs:
-            if cpu is made:
-                return neuron
+        if id(made) in given:
+            return given[id(made)]
         return to_neuron(made) if made.is_cpu else made
     if type(made) in (list, tuple):
-        return type(made)([leave(item, pairs) for item in made])  # type: ignore[call-arg, attr-defined]
+        return type(made)([leave(item, given) for item in made])  # type: ignore[call-arg, attr-defined]
     return made
 
 

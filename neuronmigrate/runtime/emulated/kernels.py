@@ -164,6 +164,13 @@ AS_IS = frozenset(
 """Composite operations whose C++ serves every device: they change metadata, or cross devices."""
 
 
+VIEWS = frozenset(
+    {"_nested_view_from_buffer", "_reshape_alias", "as_strided", "unfold", "view", "view_as_complex"}
+    | {"view_as_real"}
+)
+"""Operations with a kernel of the CPU's own that returns a view."""
+
+
 def install(*, keep_parameters: bool) -> None:
     """Register all kernels.
 
@@ -182,11 +189,17 @@ def install(*, keep_parameters: bool) -> None:
     for lazy in ("Conjugate", "Negative"):
         # Otherwise a copy resolves the bit by a clone, which copies, and so on without end.
         lib.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
-    for name, kernel in routes():
-        lib.impl(name, kernel, KEY)
-    touch.register("aten kernels of AutogradPrivateUse1", "attention, LSTM and GRU on the CPU's way")
+    register_all(lib, KEY, routes())
+    touch.register("aten kernels of AutogradPrivateUse1", "attention, LSTM, GRU and RNN on the CPU's way")
     attention.install(lib)
     recurrent.install(lib)
+
+
+def register_all(lib: torch.library.Library, key: str, named: Iterable[tuple[str, Kernel]]) -> None:
+    """`lib.impl` for kernels by the hundred, without its bookkeeping, which doubles the time."""
+    assert lib.m is not None
+    for name, kernel in named:
+        lib.m.impl(name, key, kernel, False)
 
 
 def routes() -> Iterator[tuple[str, Kernel]]:
@@ -196,37 +209,38 @@ def routes() -> Iterator[tuple[str, Kernel]]:
     where the CPU has none of its own, running the composite as a whole on the CPU saves a call for each of
     its steps.
     """
-    registered = torch._C._dispatch_get_registrations_for_dispatch_key
-    on_cpu = _aten(registered("CPU"))
-    composite = _aten(
-        [*registered("CompositeExplicitAutograd"), *registered("CompositeExplicitAutogradNonFunctional")]
-    ) | (on_cpu & _aten(registered("CompositeImplicitAutograd")))
-    for name in sorted(on_cpu | composite):
-        if name in OWN or name in AS_IS:
-            continue
-        schema = _schema(name)
-        if name in METADATA_WRITERS or any(
-            made.alias_info is not None and not made.alias_info.is_write for made in schema.returns
-        ):
-            if name in on_cpu:
-                yield name, metadata_only(overload_of(f"aten::{name}"))
-        elif name in composite and (name in on_cpu or _works_on_tensors(name, schema)):
+    on_cpu = registered("CPU")
+    composite = registered("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    for name in VIEWS | METADATA_WRITERS:
+        yield name, metadata_only(overload_of(f"aten::{name}"))
+    done = VIEWS | METADATA_WRITERS | AS_IS | set(OWN)
+    for name in (composite | (on_cpu & registered("CompositeImplicitAutograd"))) - done:
+        if name in on_cpu or _works_on_tensors(name):
             yield name, functools.partial(by_name, f"aten::{name}")
 
 
-def _aten(names: Iterable[str]) -> set[str]:
+def registered(*keys: str) -> set[str]:
+    """Names of the aten operations that have a kernel for a dispatch key, with their overloads."""
+    names = (name for key in keys for name in torch._C._dispatch_get_registrations_for_dispatch_key(key))
     return {name[len("aten::") :] for name in names if name.startswith("aten::")}
+
+
+def is_view(name: str) -> bool:
+    """Whether an operation returns a view of an argument."""
+    made = _schema(name).returns
+    return any(value.alias_info is not None and not value.alias_info.is_write for value in made)
+
+
+def _works_on_tensors(name: str) -> bool:
+    """Whether a composite operation makes or changes tensors; views and `out=` forms are left to C++."""
+    if "out" in name.partition(".")[2]:
+        return False
+    if name.startswith("_foreach_"):
+        return True
+    schema = _schema(name)
+    return not is_view(name) and any("Tensor" in str(made.type) for made in schema.returns)
 
 
 def _schema(name: str) -> torch.FunctionSchema:
     packet, _, overload = name.partition(".")
     return torch._C._get_schema(f"aten::{packet}", overload)
-
-
-def _works_on_tensors(name: str, schema: torch.FunctionSchema) -> bool:
-    """Whether a composite operation makes or changes tensors; its `out=` forms are left to C++."""
-    if name.startswith("_foreach_"):
-        return True
-    if any(argument.is_write and argument.kwarg_only for argument in schema.arguments):
-        return False
-    return any("Tensor" in str(made.type) for made in schema.returns)
