@@ -83,7 +83,7 @@ def _override(lib: torch.library.Library, op: OpOverload, kernel: fallback.Kerne
     """Register a kernel in the place of torch's own, which torch would warn of."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        lib.impl(op, kernel, key, allow_override=True)  # type: ignore[no-untyped-call]
+        lib.impl(op, kernel, key, allow_override=True)
 
 
 def _has_kernel(qualified: str) -> bool:
