@@ -271,3 +271,36 @@ def test_sft_pads_before_it_collates(monkeypatch: pytest.MonkeyPatch) -> None:
         prepare(model, make(packing=True), rows, tokenizer, None, None)
     with pytest.raises(TypeError, match="trn_config"):
         prepare("a/model", args, rows, tokenizer, None, None)
+
+
+def test_the_parser_reads_the_fields_and_checks_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import dataclass
+
+    from neuronmigrate.runtime.legacy.optimum.arguments import training_arguments
+    from neuronmigrate.runtime.legacy.optimum.parser import NeuronHfArgumentParser
+
+    @dataclass
+    class Data:
+        pad_to_max_length: bool = True
+
+    begin(monkeypatch)
+    make: Callable[..., NeuronHfArgumentParser] = NeuronHfArgumentParser
+    parser = make((training_arguments("0.4.5"), Data))
+    line = "--output_dir out --bf16 --learning_rate 1e-4 --no_zero_1 --save_total_limit 2 --logging_steps 0.5"
+    args, _ = parser.parse_args_into_dataclasses(line.split())
+    read = {name: vars(args)[name] for name in ("output_dir", "bf16", "learning_rate", "zero_1")}
+    assert read == {"output_dir": "out", "bf16": True, "learning_rate": 1e-4, "zero_1": False}
+    assert (vars(args)["save_total_limit"], vars(args)["logging_steps"]) == (2, 0.5)
+    with pytest.raises(ValueError, match="pad_to_max_length=False"):
+        parser.parse_args_into_dataclasses([*line.split(), "--pad_to_max_length", "False"])
+
+
+def test_adapters_on_fused_projections_are_refused() -> None:
+    from peft import LoraConfig
+
+    from neuronmigrate.runtime.legacy.optimum.peft import get_peft_model
+
+    with pytest.raises(LegacyProblem, match="gate_up_proj"):
+        get_peft_model(_classifier(), LoraConfig(target_modules=["q_proj", "gate_up_proj"]))
+    adapted = get_peft_model(_classifier(), LoraConfig(target_modules=["inner"]))
+    assert any("lora_A" in name for name, _ in adapted.named_parameters())

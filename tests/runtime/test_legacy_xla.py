@@ -154,6 +154,37 @@ print(json.dumps(out))
 """
 
 
+TRAINED = """\
+import json
+import torch
+from optimum.neuron import NeuronTrainer, NeuronTrainingArguments
+
+torch.manual_seed(0)
+
+
+class Line(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, labels):
+        return {"loss": ((self.weight * x - labels) ** 2).mean()}
+
+
+rows = [{"x": float(number), "labels": 2.0 * number} for number in range(1, 9)]
+args = NeuronTrainingArguments(
+    "out", max_steps=3, per_device_train_batch_size=2, zero_1=False, optim="sgd", learning_rate=0.01,
+    max_grad_norm=0, save_strategy="no", logging_steps=1, lr_scheduler_type="constant",
+)
+model = Line()
+trainer = NeuronTrainer(model, args, train_dataset=rows)
+trainer.train()
+if args.process_index == 0:
+    losses = [entry["loss"] for entry in trainer.state.log_history]
+    print(json.dumps([args.world_size, args.train_batch_size, losses, model.weight.item()]))
+"""
+
+
 def test_one_process(tmp_path: Path) -> None:
     done = run_legacy(tmp_path / "one.py", ONE_PROCESS)
     assert done.returncode == 0, done.stderr
@@ -216,3 +247,28 @@ def test_traced_modules_keep_their_shapes_in_a_file(tmp_path: Path) -> None:
         "parallel": True,
     }
     assert "torch_neuronx.trace: without effect here: compiler_args" in done.stderr
+
+
+def test_a_trainer_on_two_processes_shares_rows_and_gradients(tmp_path: Path) -> None:
+    import torch
+    from torch.utils.data import DistributedSampler
+
+    done = run_legacy(tmp_path / "trained.py", TRAINED, processes=2)
+    assert done.returncode == 0, done.stderr
+    size, batch, losses, weight = json.loads(done.stdout)
+    assert (size, batch) == (2, 4)
+    # By hand: a sampler of seed 0 whatever the script's seed, told the epoch; the mean of both ranks.
+    orders: list[list[list[int]]] = [[], []]
+    for rank in range(2):
+        sampler: DistributedSampler[int] = DistributedSampler(range(8), 2, rank, shuffle=True)  # type: ignore[arg-type]
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            numbers = list(sampler)
+            orders[rank] += [numbers[:2], numbers[2:]]
+    by_hand, expected = 0.0, []
+    for step in range(3):
+        xs = torch.tensor([[float(number + 1) for number in orders[rank][step]] for rank in range(2)])
+        expected.append(round(float(((by_hand * xs - 2 * xs) ** 2).mean()), 4))
+        by_hand -= 0.01 * float((2 * (by_hand * xs - 2 * xs) * xs).mean())
+    assert losses == expected
+    assert abs(weight - by_hand) < 1e-5

@@ -347,6 +347,7 @@ def test_models_that_stay_on_the_cpu_are_named_with_their_lines(
     assert 'device_map="neuron"' in stderr and 'pipeline(device="neuron")' in stderr
 
 
+@pytest.mark.nightly
 def test_a_migrated_script_of_the_fixtures_leaves_nothing_on_the_cpu(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     model = save_classifier(tmp_path / "model")

@@ -17,6 +17,8 @@ STAND_INS: dict[str, tuple[str, ...]] = {
         "is_neuronx_available",
         "is_neuronx_distributed_available",
     ),
+    "parser": ("NeuronHfArgumentParser",),
+    "peft": ("get_peft_model",),
     "pipelines": ("pipeline",),
     "sentences": ("NeuronModelForSentenceTransformers", "NeuronSentenceTransformers"),
     "seq2seq": ("NeuronModelForSeq2SeqLM", "NeuronWhisperForConditionalGeneration"),

@@ -29,7 +29,8 @@ _TYPES: Mapping[str, object] = {
     "label_names": list[str] | None,
     "logging_steps": float,
     "lr_scheduler_kwargs": dict | str,
-    "report_to": str | list[str] | None,
+    # In the order that the parser of transformers can take.
+    "report_to": None | str | list[str],
     "save_steps": float,
     "save_total_limit": int | None,
 }
