@@ -49,7 +49,7 @@ def install(*, strict: bool) -> None:
         return
     _strict = strict
     dist.Backend.register_backend("neuron", _create, devices=["neuron"])
-    touch.register("torch.distributed.Backend", 'the backend "neuron"')
+    touch.register("torch.distributed.distributed_c10d.Backend.NEURON", "the process group")
     lib = kernels.library("c10d")
     for qualified in torch._C._dispatch_get_all_op_names():
         if qualified.startswith("c10d::") and _has_kernel(qualified):
@@ -83,7 +83,7 @@ def _override(lib: torch.library.Library, op: OpOverload, kernel: fallback.Kerne
     """Register a kernel in the place of torch's own, which torch would warn of."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
-        lib.impl(op, kernel, key, allow_override=True)  # type: ignore[no-untyped-call]
+        lib.impl(op, kernel, key, allow_override=True)
 
 
 def _has_kernel(qualified: str) -> bool:
@@ -136,11 +136,11 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
         given.append(seen.enter(value))
     if seen.host:
         raise fallback.MixedDevices(op._name)
-    for neuron, cpu in seen.pairs:
+    for neuron, cpu in seen.pairs.values():
         cpu.carried = neuron  # type: ignore[attr-defined]
     if name in ("_allgather_base_", "_reduce_scatter_base_"):
         _flatten(given)
-    return fallback.leave(op._op(*given, **kwargs), seen.pairs)
+    return fallback.leave(op._op(*given, **kwargs), {id(cpu): neuron for neuron, cpu in seen.pairs.values()})
 
 
 def _flatten(given: list[object]) -> None:
@@ -280,4 +280,4 @@ def _allow_pinned_memory() -> None:
         _override(lib, op, functools.partial(unpinned, op), "BackendSelect")
     # The reducer asserts that it got what it asked for.
     _override(lib, torch.ops.aten.is_pinned.default, lambda tensor, device=None: True, "CPU")
-    touch.register("aten::empty, aten::empty_strided, aten::is_pinned", "pinned memory is plain memory")
+    touch.register("aten kernels of BackendSelect, aten::is_pinned", "pinned memory is plain memory")

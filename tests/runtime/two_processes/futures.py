@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -37,7 +38,7 @@ def run(device: str) -> dict[str, object]:
     }
 
 
-def _scaled_sum(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _scaled_sum(bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook that reduces by itself, and scales what comes back."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     assert work is not None
@@ -45,4 +46,5 @@ def _scaled_sum(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     def scaled(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
         return future.value()[0] * torch.ones(1, device=bucket.buffer().device) / 4
 
-    return work.get_future().then(scaled)
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(scaled)
+    return future
