@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,6 +46,29 @@ def test_the_after_side_computes_what_the_legacy_side_did(
     assert both, "nothing to compare"
     for name in sorted(both):
         assert _alike(ran.values[name], expected[name], case), (name, ran.values[name], expected[name])
+
+
+@pytest.mark.parametrize(
+    "case", [each for each in CASES if each.kind == "xla" and each.processes == 1], ids=_id
+)
+def test_the_stand_ins_compute_what_torch_xla_did(case: Case, tmp_path: Path) -> None:
+    """The legacy side itself, on stand-ins: written without a look at the codemods, so two ways agree."""
+    import torch
+
+    kept = tmp_path / "values.pt"
+    command = [sys.executable, str(RECORDINGS.parent / "keep.py"), "stand_ins", case.release, str(kept)]
+    command += [str(FIXTURES / case.before), *(each.format(folder=tmp_path) for each in case.arguments)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "stub reference" in done.stderr
+    values: dict[str, object] = torch.load(kept, weights_only=True)
+    expected = _values(case, json.loads(case.recording.read_text("utf-8")))
+    # The real device has a name of its own, and plain data are all that is kept.
+    assert values.keys() >= expected.keys()
+    for name, value in expected.items():
+        if not (isinstance(value, str) and "{folder}" in value):
+            assert _alike(values[name], value, case), (name, values[name], value)
 
 
 def _run(case: Case, folder: Path) -> Completed:
