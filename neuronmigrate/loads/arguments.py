@@ -170,6 +170,8 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    known: bool = True
+    """Whether what was compiled in can be told: it cannot for a folder whose export is not seen."""
     late: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """What has to be set on the object, because it cannot be given to each of its calls."""
     artefact: Artefact | None = None

@@ -146,7 +146,7 @@ class Family:
             group = site.group(use)
             group.rename(use, self.base, alias=False)
             base = self.base.rpartition(".")[2]
-            if self.base in self.classes.values():
+            if self.classes[use.claim] == self.base:
                 group.fixed(use.chain, use.name, f"it is an instance of {base} now")
             else:
                 group.review(

@@ -183,6 +183,7 @@ def settle_source(load: Load, saved: Saved) -> None:
             )
         return
     exported = saved.source_of(model)
+    load.known = exported is not None
     text = path_text(site, model)
     if exported is not None:
         line = site.positions.span(exported.call).line
@@ -225,6 +226,7 @@ def _from_project(load: Load, model: cst.BaseExpression, text: str, said: tuple[
         load.refuse(f"which checkpoint `{text}` was compiled from is said in several ways: {told}")
     else:
         made = load.artefact = said[0]
+        load.known = not made.unseen
         for name, code in made.options:
             if name in load.table.consumed and name not in ("export", "from_transformers"):
                 load.values.setdefault(name, edits.expression(code))
@@ -245,6 +247,8 @@ def _take_options(site: Site, load: Load, exported: Load) -> None:
         told = name in load.table.consumed and name not in ("export", "from_transformers")
         if told and edits.is_literal(value):
             load.values.setdefault(name, value.deep_clone())
+        elif told and name not in load.values:
+            load.known = False
     if load.dtype is None and exported.dtype is not None and means_the_same(site, exported.dtype, load.call):
         load.dtype = exported.dtype.deep_clone()
 
