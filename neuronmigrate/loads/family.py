@@ -136,17 +136,18 @@ class Family:
 
     def decide(self, site: Site, use: Use) -> None:
         """Answer each use of a class of the family by what is done with it."""
+        base = self.base.rpartition(".")[2]
+        same = self.classes.get(use.claim) == self.base
         if self.is_load(use):
             self._decide_loads(site)
         elif is_annotation(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base, alias=False)
-            group.fixed(use.chain, use.name, f"as a type it is any {self.base.rpartition('.')[2]}")
+            group.rename(use, self.base, alias=same)
+            group.fixed(use.chain, use.name, f"as a type it is any {base}")
         elif is_isinstance(site, use.chain):
             group = site.group(use)
-            group.rename(use, self.base, alias=False)
-            base = self.base.rpartition(".")[2]
-            if self.classes[use.claim] == self.base:
+            group.rename(use, self.base, alias=same)
+            if same:
                 group.fixed(use.chain, use.name, f"it is an instance of {base} now")
             else:
                 group.review(
