@@ -26,6 +26,7 @@ from neuronmigrate.loads.adapters import (
     Loader,
     components,
     dtype_of,
+    is_lcm,
     items_of,
     loaders_of,
     lora_items,
@@ -216,7 +217,10 @@ class Pipelines(Family):
             _take_over(site, load, saved)
         _settle_dtype(site, load)
         what = PIPELINES[_short(load)]
-        if what.guided and _is_unguided(site, {**load.source.values, **load.values}, load.todo):
+        both = {**load.source.values, **load.values}
+        names = [load.source.values.get("model_id"), both.get("unet_id")]
+        told = load.artefact.checkpoint if load.artefact is not None else ""
+        if what.guided and not is_lcm(site, names, told) and _is_unguided(site, both, load.todo):
             load.values["guidance_scale"] = cst.Float("1.0")
         _settle_parts(site, load)
         if what.checked and not load.given & {"safety_checker"}:
@@ -259,7 +263,9 @@ class Pipelines(Family):
             new += each.holes.values()
         kept = self.still_read.get(load, set()) | {name.value for node in new for name in names_in(node)}
         for value in [value for name, value in load.values.items() if TABLE.special.get(name) is _keep]:
-            load.dropped += [name for name in names_in(value) if name.value not in kept]
+            # What another place says, or was copied, stands nowhere in this file.
+            here = [name for name in names_in(value) if site.parent(name) is not None]
+            load.dropped += [name for name in here if name.value not in kept]
 
     def finish(self, site: Site, group: Group, load: Load) -> None:
         loaders, place = self._loaders(site, load), _place(site, load)
@@ -374,9 +380,20 @@ class Pipelines(Family):
             for each in rewrite.gone:
                 load.drop(each.value)
             if rewrite.changed:
+                if self._calls_others(site, call):
+                    line = site.positions.span(call).line
+                    rewrite.todo.append(f"line {line}: what else is called here gets the compiled size too")
                 group.replace(call, rewrite.result)
                 site.keywords += [(f"{load.native}.__call__", name) for name in rewrite.keywords]
         return Moved(todo=tuple(rewrite.todo), why="the compiled size is written into its calls")
+
+    def _calls_others(self, site: Site, call: cst.Call) -> bool:
+        """Whether a call may be of something else than a legacy pipeline, such as one for another device."""
+        return any(
+            not self.is_maker(each.name)
+            for each in site.flow.origin_of(model_of(call)).producers
+            if not (isinstance(each.node, cst.BaseExpression) and edits.is_literal(each.node))
+        )
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         told = [site.project.loads.get(place) for _, place, _ in self.loads_elsewhere(site, model_of(call))]
@@ -419,7 +436,7 @@ def _values_elsewhere(site: Site, told: Artefact) -> dict[str, cst.BaseExpressio
         return {}
     values = {name: _said(code) for name, code in made.options}
     placed = {**values, **{name: _said(code) for name, code in told.options}}
-    if _is_unguided(site, placed, []):
+    if not is_lcm(site, [values.get("unet_id")], made.checkpoint) and _is_unguided(site, placed, []):
         values["guidance_scale"] = cst.Float("1.0")
     return values
 

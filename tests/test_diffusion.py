@@ -78,6 +78,35 @@ def test_pipelines_without_a_unet_decide_about_guidance_by_themselves() -> None:
     assert line == 'pipe("a cat", height=512, width=512)'
 
 
+def test_fast_unets_take_guidance_as_an_input() -> None:
+    more = ', data_parallel_mode="all", unet_id="latent-consistency/lcm-sdxl"'
+    line, _ = after(more, 'pipe("a cat", guidance_scale=8.0)', "0.2.0")
+    assert line == 'pipe("a cat", guidance_scale=8.0, height=512, width=512)'
+
+
+def test_a_size_that_an_instance_may_change_is_said() -> None:
+    source = (
+        "from optimum.neuron import NeuronStableDiffusionXLPipeline as P\n\n\n"
+        "class Painter:\n"
+        "    def __init__(self, size):\n"
+        "        self.size = size\n"
+        '        self.pipe = P.from_pretrained("a/b", export=True, height=self.size, width=512)\n\n'
+        "    def paint(self, prompt):\n"
+        "        return self.pipe(prompt).images\n"
+    )
+    said = [each.todo for each in rewritten(source).findings if each.state is State.REVIEW]
+    assert not any("read anew" in each for each in said)
+    changed = rewritten(source + "\n    def grow(self):\n        self.size = 1024\n")
+    said = [each.todo for each in changed.findings if each.state is State.REVIEW]
+    assert any("`self.size` is read anew at each call" in each for each in said)
+
+
+def test_ignored_keywords_in_a_dictionary_are_said() -> None:
+    line, said = after(call='pipe(**{"prompt": "a cat", "cross_attention_kwargs": {"scale": 0.5}})')
+    assert '"cross_attention_kwargs"' in line
+    assert "`cross_attention_kwargs` was ignored before, and acts now" in said
+
+
 def test_a_mode_of_an_unknown_release_is_said() -> None:
     _, said = after(', data_parallel_mode="none"')
     assert "before release 0.3.0 `data_parallel_mode=" in said

@@ -6,7 +6,7 @@ that follow it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -119,14 +119,19 @@ def _ip_adapter(values: Mapping[str, cst.BaseExpression]) -> Iterator[Loader]:
         yield Loader("{pipe}.set_ip_adapter_scale({scale})\n", {"scale": found["scale"]})
 
 
+def is_lcm(site: Site, names: Iterable[cst.BaseExpression | None], text: str = "") -> bool:
+    """Whether a U-Net is of the fast kind, by the name of what it is loaded from.
+
+    It takes guidance as an input, and classifier-free guidance never runs with it, then and natively.
+    """
+    texts = [text, *(edits.code_of(constant(site, name)) for name in names if name is not None)]
+    return any(each in text.lower() for each in _LCM for text in texts)
+
+
 def _lcm_scheduler(site: Site, values: Mapping[str, cst.BaseExpression]) -> Iterator[Loader]:
     """The scheduler that a U-Net of that kind got (`is_lcm` in modeling_diffusion.py)."""
-    unet = values.get("unet_id")
-    if unet is None:
-        return
-    if any(each in edits.code_of(constant(site, unet)).lower() for each in _LCM):
-        template = "{pipe}.scheduler = diffusers.LCMScheduler.from_config({pipe}.scheduler.config)\n"
-        yield Loader(template)
+    if is_lcm(site, [values.get("unet_id")]):
+        yield Loader("{pipe}.scheduler = diffusers.LCMScheduler.from_config({pipe}.scheduler.config)\n")
 
 
 def components(site: Site, group: Group, load: Load) -> list[cst.Arg]:

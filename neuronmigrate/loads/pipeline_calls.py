@@ -19,10 +19,7 @@ from neuronmigrate.site import Site
 
 ON_DEVICE = "its tensors are on the device now: `.cpu()` before numpy, PIL or CPU tensors"
 # Keywords of a call that the compiled graph never got to see.
-_UNSEEN = {
-    "cross_attention_kwargs": "`cross_attention_kwargs` was ignored before, and left out now",
-    "guess_mode": "`guess_mode` was ignored before, and left out now",
-}
+_UNSEEN = ("cross_attention_kwargs", "guess_mode")
 _CALLBACKS = "`callback` gets latents on the device; Diffusers wants `callback_on_step_end` instead"
 _LATENTS = "`latents` have to be of the pipeline's dtype now: `.to(pipe.dtype)`"
 
@@ -120,6 +117,8 @@ class CallRewrite:
                 f"the compiled `{name}={edits.short(value)}` is not known there: pass it to this call"
             )
         self.read.update(name.value for name in names_in(found))
+        if _may_change(self.site, found, self.call):
+            self.todo.append(f"line {self.line}: `{edits.short(found)}` is read anew at each call")
         return found
 
     def _overrule(self, name: str, value: cst.BaseExpression | None, said: str) -> None:
@@ -214,9 +213,12 @@ class CallRewrite:
                     f"whether `**{edits.short(arg.value)}` holds an image, which was resized, cannot be seen"
                 )
             if known is not _ABSENT:
-                read = cst.Subscript(arg.value, [cst.SubscriptElement(cst.Index(edits.string("image")))])
-                new = self._resized(known if isinstance(arg.value, cst.Dict) else read, height, width, known)
-                if new not in (known, read):
+                inside = known
+                if isinstance(arg.value, cst.Name):
+                    key = cst.SubscriptElement(cst.Index(edits.string("image")))
+                    inside = cst.Subscript(arg.value, [key])
+                new = self._resized(inside, height, width, known)
+                if new is not inside:
                     self._enter(arg, "image", new)
                 return
 
@@ -275,14 +277,16 @@ class CallRewrite:
             )
 
     def _leave_out(self) -> None:
-        for name, said in _UNSEEN.items():
+        """Leave out what had no effect before, and would have one now."""
+        for name in _UNSEEN if self.what.controlnet else _UNSEEN[:1]:
             given = self._keyword(name)
-            if given is None or edits.code_of(given.value) in ("None", "False"):
-                continue
-            if name == "guess_mode" and not self.what.controlnet:
-                continue
-            self._drop(given)
-            self.todo.append(f"line {self.line}: {said}")
+            if given is not None and edits.code_of(given.value) not in ("None", "False"):
+                self._drop(given)
+                self.todo.append(f"line {self.line}: `{name}` was ignored before, and left out now")
+            for arg in [arg for arg in self.args if arg.star == "**"]:
+                known = self._entry(arg.value, name)
+                if known not in (None, _ABSENT):
+                    self.todo.append(f"line {self.line}: `{name}` was ignored before, and acts now")
 
     def _look(self) -> None:
         """Say what is not rewritten and means something else."""
@@ -321,6 +325,15 @@ def value_at(
         if isinstance(only, cst.Integer):
             return only.deep_clone()
     return None
+
+
+def _may_change(site: Site, value: cst.BaseExpression, call: cst.Call) -> bool:
+    """Whether an attribute of an instance is given a value in more than one place."""
+    parts = (dotted_name(value) or "").split(".")
+    scope = site.names.lookup(parts[0], call) if len(parts) > 1 else None
+    bindings = scope.bindings.get(parts[0], ()) if scope is not None else ()
+    owners = [owner for owner in map(site.names.instance_class, bindings) if owner is not None]
+    return any(len(site.names.class_attribute(owner, parts[1])) > 1 for owner in owners)
 
 
 def _only_reads(site: Site, value: cst.BaseExpression) -> bool:
