@@ -151,6 +151,8 @@ class Load:
     """The values of the arguments that are consumed or leading, of `model_id` and of `dtype`."""
     told: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """What each argument is given as, by its legacy name, dictionaries taken apart."""
+    through: tuple[Use, ...] = ()
+    """The classes that may be meant, when the load gets its class as a value."""
     id_arg: cst.Arg | None = None
     """The argument that is the model id, as it is to be written."""
     spread: dict[cst.Name, Binding] = field(default_factory=dict)

@@ -7,6 +7,7 @@ overrides the few points where its objects behave otherwise than a traced encode
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import libcst as cst
@@ -16,6 +17,7 @@ from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
 from neuronmigrate.loads import pipelines
 from neuronmigrate.loads.arguments import Load, Table, constant, means_the_same, sorted_arguments, unread
+from neuronmigrate.loads.classes import loads_through
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
@@ -49,6 +51,8 @@ class Family:
     """What an object is an instance of now."""
     suits_both = True
     """Whether a rewritten call runs as well on an object that stays a legacy one."""
+    handed_on = False
+    """Whether loads are followed whose class comes from a table or a function."""
     suits_pipelines = True
     """Whether Transformers' pipelines take an object."""
     lost_calls = "move inputs of its calls"
@@ -152,6 +156,8 @@ class Family:
                     f"every native model is a {base}, and Auto classes have no instances",
                     "check that the branch is meant for any Transformers model",
                 )
+        elif self._is_handed_on(site, use):
+            self._decide_loads(site)
         else:
             what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
             site.mark(
@@ -169,6 +175,26 @@ class Family:
         """The uses in a file that make an object."""
         return [use for use in site.uses if use.claim in self.classes and self.is_load(use)]
 
+    def _is_handed_on(self, site: Site, use: Use) -> bool:
+        return any(use in uses for uses in self._through(site).values())
+
+    def _through(self, site: Site) -> dict[cst.Call, tuple[Use, ...]]:
+        """The loads whose class comes as a value, with the classes that may be meant."""
+        if not self.handed_on:
+            return {}
+        values = [
+            use
+            for use in site.uses
+            if use.claim in self.classes
+            and use.name == use.claim
+            and use.call is None
+            and not (use.stored or use.ambiguous or use.quoted or use.alias)
+            and not is_annotation(site, use.chain)
+            and not is_isinstance(site, use.chain)
+            and not is_base(site, use.chain)
+        ]
+        return loads_through(site, values, self.makers)
+
     def _decide_loads(self, site: Site) -> None:
         """Decide on all loads of the file at once: those whose objects meet at a call go together."""
         loads = []
@@ -181,19 +207,31 @@ class Family:
                     loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
+        for call, uses in self._through(site).items():
+            if site.settled.isdisjoint(uses):
+                method = edits.code_of(call.func).rpartition(".")[2]
+                load = self.read(site, replace(uses[0], name=f"{uses[0].claim}.{method}", call=call), call)
+                load.through = uses
+                loads.append(load)
+        site.settled.update(use for load in loads for use in load.through)
         saved = Saved(site, loads)
         for load in loads:
             self.settle(site, load, saved)
+        for load in loads:
+            # A class that stays for one of its loads stays for all of them.
+            if any(other.refused and set(load.through) & set(other.through) for other in loads):
+                load.refuse("the class that it loads with is one for another load that cannot be rewritten")
+        for load in loads:
             if load.refused:
                 stay.add(load.call)
-                site.mark(load.call, load.use.name, load.refused, self.by_hand(load))
+                self._leave(site, load, load.refused)
                 pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay)
 
     def _reached(self, site: Site, load: Load) -> set[object]:
         """What the rewrite of a load may touch: dictionaries, variables, calls."""
-        reached: set[object] = set(load.spread.values())
+        reached: set[object] = {*load.spread.values(), *load.through}
         for name in load.dropped:
             reached.update(site.names.bindings_at(name))
         for use in site.flow.uses_of(load.call).uses:
@@ -222,14 +260,17 @@ class Family:
         calls = {load: self._follow(site, group, load, stay) for load in ordered}
         if group.refused:
             for load in loads:
-                site.mark(load.call, load.use.name, group.refused, self.by_hand(load))
+                self._leave(site, load, group.refused)
             return
         for load in loads:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
             self.place(site, group, load, self.written(site, group, load))
-            self.renamed(group, load)
+            if load.through:
+                self._rename_values(site, group, load)
+            else:
+                self.renamed(group, load)
             self.finish(site, group, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
@@ -238,6 +279,31 @@ class Family:
                 group.review(load.call, load.use.name, why, todo, numerics=load.numerics)
             else:
                 group.fixed(load.call, load.use.name, why, numerics=load.numerics)
+
+    def _leave(self, site: Site, load: Load, why: str) -> None:
+        """Mark a load that stays, and the classes that are handed on to it."""
+        site.mark(load.call, load.use.name, why, self.by_hand(load))
+        left = site.notes.setdefault("left", set())
+        for use in load.through:
+            if use.chain not in left:
+                left.add(use.chain)
+                line = site.positions.span(load.call).line
+                site.mark(
+                    use.chain,
+                    use.name,
+                    f"the load in line {line} that gets it stays a legacy one",
+                    self.advice(use),
+                )
+
+    def _rename_values(self, site: Site, group: Group, load: Load) -> None:
+        renamed = site.notes.setdefault("renamed", set())
+        for use in load.through:
+            if use.chain not in renamed:
+                renamed.add(use.chain)
+                group.anchor = use.binding
+                group.rename(use, self.classes[use.claim])
+                group.fixed(use.chain, use.name, "it is the native class wherever it is handed on to")
+        group.anchor = load.use.binding
 
     # Where the objects go.
 

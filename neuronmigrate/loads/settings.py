@@ -18,18 +18,26 @@ def asked_setting(site: Site, node: cst.Attribute) -> tuple[cst.BaseExpression, 
     if name in ("batch_size", "max_length"):
         return node, name
     if name == "neuron_config" and isinstance(parent, cst.Attribute):
+        item = site.parent(parent)
+        if parent.attr.value == "input_shapes" and isinstance(item, cst.Subscript):
+            return item, _key(item)
         return parent, parent.attr.value
     if name == "config" and isinstance(parent, cst.Attribute) and parent.attr.value == "neuron":
         item = site.parent(parent)
-        if isinstance(item, cst.Subscript) and len(item.slice) == 1:
-            index = item.slice[0].slice
-            return item, text_of(index.value) if isinstance(index, cst.Index) else ""
+        if isinstance(item, cst.Subscript):
+            return item, _key(item)
         call = site.parent(item) if isinstance(item, cst.Attribute) and item.attr.value == "get" else None
         if isinstance(call, cst.Call) and call.func is item and call.args:
             return call, text_of(call.args[0].value)
         if isinstance(item, cst.Attribute):
             return item, item.attr.value
     return node, ""
+
+
+def _key(node: cst.Subscript) -> str:
+    """The text that a subscript looks up; empty for what is no text."""
+    index = node.slice[0].slice
+    return text_of(index.value) if len(node.slice) == 1 and isinstance(index, cst.Index) else ""
 
 
 def write_setting(site: Site, group: Group, old: cst.BaseExpression, value: cst.BaseExpression) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
 
 import libcst as cst
 import libcst.matchers as m
@@ -23,7 +22,6 @@ from neuronmigrate.loads.arguments import (
     take_apart,
     text_of,
 )
-from neuronmigrate.names import Binding
 from neuronmigrate.site import Site
 
 
@@ -114,8 +112,8 @@ class Saved:
         one, other = self._bare(one), self._bare(other)
         if isinstance(one, cst.SimpleString) and isinstance(other, cst.SimpleString):
             return artefacts.same(text_of(one), text_of(other))
-        named = isinstance(one, cst.Name) and isinstance(other, cst.Name)
-        if named and self._bindings(one) == self._bindings(other) != ():
+        bound = self.site.names.bindings_at(one) if isinstance(one, cst.Name) else ()
+        if isinstance(other, cst.Name) and bound and bound == self.site.names.bindings_at(other):
             return True
         texts = {path_text(self.site, one), path_text(self.site, other)}
         if len(texts) == 1 and texts != {""}:
@@ -126,9 +124,6 @@ class Saved:
             and edits.code_of(one) == edits.code_of(other)
             and means_the_same(self.site, one, other)
         )
-
-    def _bindings(self, name: cst.BaseExpression) -> Sequence[Binding]:
-        return self.site.names.bindings_at(name) if isinstance(name, cst.Name) else ()
 
     def _bare(self, folder: cst.BaseExpression) -> cst.BaseExpression:
         """A path as it is before it is made a string or a Path."""
