@@ -505,6 +505,10 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
         load.refuse(f"`{edits.short(folder)}` is compiled in several ways in this file")
         return
     source = load.compiled_by = made[0]
+    if source.refused:
+        line = site.positions.span(source.call).line
+        load.refuse(f"what line {line} compiled into `{edits.short(folder)}` cannot be seen as a whole")
+        return
     if load.dtype is None and "dtype" in source.values:
         load.dtype = value_at(site, source.values["dtype"], source.call, load.call)
         if load.dtype is None:
