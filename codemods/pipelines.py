@@ -212,4 +212,26 @@ def _sentences(site: Site, load: Load) -> None:
         )
 
 
+@codemod.uses(["optimum.neuron.pipelines.transformers.base.NEURONX_SUPPORTED_TASKS"])
+def decide_tasks(site: Site, use: Use) -> None:
+    """Ask Transformers which tasks there are; what the table says of a task it does not say."""
+    parent = site.parent(use.chain)
+    if use.method == "keys" or (not use.method and isinstance(parent, (cst.ComparisonTarget, cst.For))):
+        group = site.group(use)
+        group.rename(use, "transformers.pipelines.SUPPORTED_TASKS")
+        group.review(
+            use.chain,
+            use.name,
+            "Transformers lists the tasks that it has pipelines for",
+            "there are more of them, and question-answering is none",
+        )
+    else:
+        site.mark(
+            use.whole,
+            use.name,
+            "the table of Transformers has other entries",
+            "ask `transformers.pipelines.SUPPORTED_TASKS` whether there is a task, and no more",
+        )
+
+
 family = Pipelines(codemod, CLASSES, pipelines.TABLE)

@@ -133,8 +133,7 @@ def legacy_version(found: Iterable[Requirement], given: str = "") -> LegacyVersi
     if release_known is not None:
         return release_known
     newest = Version(RELEASES[-1])
-    asked = [place for place in places if place.package == OPTIMUM_NEURON]
-    asked += [place for place in places if place.package == "optimum" and _has_neuron_extra(place)]
+    asked = [place for place in places if _asks(place)]
     source = min(asked, key=lambda place: place.rank).source if asked else ""
     told = f"{source} asks for it without a release" if source else "no file says which release is used"
     notice = f"optimum-neuron {newest} is assumed: {told}"
@@ -169,15 +168,25 @@ def release_of(found: Iterable[Requirement], package: str) -> LegacyVersion | No
 def near(found: Iterable[Requirement], path: str) -> tuple[Requirement, ...]:
     """The requirements that hold for a file where several projects share a tree.
 
-    Those of the nearest folder at or above the file that says which release of optimum-neuron it uses;
-    all of them when no such folder does.
+    Those of the nearest folder at or above the file that says which release of optimum-neuron it uses. A
+    folder that asks for it without a release is a project too: what stands below or above it holds, and
+    not what stands beside it. Where no folder above the file asks for it, all do.
     """
     places = tuple(found)
     for folder in PurePosixPath(path).parents:
         here = [place for place in places if _folder(place) == folder]
         if release_of(here, OPTIMUM_NEURON) is not None:
             return tuple(here)
+        if any(_asks(place) for place in here):
+            around = {folder, *folder.parents}
+            return tuple(
+                place for place in places if _folder(place) in around or folder in _folder(place).parents
+            )
     return places
+
+
+def _asks(place: Requirement) -> bool:
+    return place.package == OPTIMUM_NEURON or (place.package == "optimum" and _has_neuron_extra(place))
 
 
 def _folder(place: Requirement) -> PurePosixPath:

@@ -215,6 +215,9 @@ def test_the_nearest_folder_holds_where_projects_share_a_tree() -> None:
     ]:
         assert str(versions.legacy_version(versions.near(found, path)).release) == release
     assert versions.near(found[:2], "c/x.py") == tuple(found[:2])
+    # A project that asks for it without a release does not take that of its neighbours.
+    alone = versions.legacy_version(versions.near(found[:3], "c/x.py"))
+    assert (alone.assumed, alone.source) == (True, "c/requirements.txt:1")
 
 
 def test_what_a_person_says_holds() -> None:

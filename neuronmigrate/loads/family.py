@@ -513,7 +513,7 @@ class Family:
             todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
 
 
-_PUSHED = {"private": "private", "revision": "revision", "token": "token", "use_auth_token": "token"}
+_PUSHED = {"private": "private", "token": "token", "use_auth_token": "token"}
 
 
 def _pushed(call: cst.Call) -> cst.Call | None:
