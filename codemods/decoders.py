@@ -522,6 +522,17 @@ _GONE = {
     "continuous_batching": "serve with vLLM where requests come and go",
     "max_length": "the configuration says how long a text may be: `model.config.max_position_embeddings`",
 }
+_OWN_LOOP = dict.fromkeys(
+    (
+        "generate_tokens",
+        "get_cache_ids",
+        "get_start_ids",
+        "prefill_chunk",
+        "prepare_inputs_for_decode",
+        "prepare_inputs_for_prefill",
+    ),
+    "it belongs to the old decoding loop: call `generate`",
+)
 
 
 class _Compiled(Family):
@@ -773,6 +784,7 @@ class Decoders(_Compiled):
     """Models that generate."""
 
     methods = frozenset({"generate", "reset_generation"})
+    gone = _GONE | _OWN_LOOP
     lost_calls = "look at its calls of `generate`"
 
     def assumed(self, era: Era) -> str:
