@@ -551,7 +551,7 @@ class _Compiled(Family):
         if not load.refused and export is not None:
             _as_exported(site, load, export)
         if load.artefact is not None and folder is not None:
-            load.todo += _other_readers(site, load, folder)
+            load.todo += _other_readers(site, folder)
         if not load.refused and not self.can_place(site, load):
             load.refuse("it is loaded inside an expression: give the model a name first")
         if not load.refused:
@@ -743,7 +743,7 @@ def _as_exported(site: Site, load: Load, export: Load) -> None:
             load.refuse(f"what `{edits.short(value)}` means where the folder is written is not so here")
 
 
-def _other_readers(site: Site, load: Load, folder: cst.BaseExpression) -> list[str]:
+def _other_readers(site: Site, folder: cst.BaseExpression) -> list[str]:
     """What else is read from a compiled folder, such as a tokenizer: nothing writes that folder any more."""
     text = path_text(site, folder)
     found = []
