@@ -749,10 +749,10 @@ def _other_readers(site: Site, folder: cst.BaseExpression) -> list[str]:
     found = []
     for call in site.nodes(cst.Call):
         name = site.name_of(call.func) or ""
-        if name.startswith("transformers.") and name.endswith(".from_pretrained") and call.args:
-            if text and path_text(site, call.args[0].value) == text:
-                line = site.positions.span(call).line
-                found.append(f"line {line}: `{edits.short(call)}` reads that folder too: name the original")
+        reads = name.startswith("transformers.") and name.endswith(".from_pretrained") and call.args
+        if reads and text and path_text(site, call.args[0].value) == text:
+            line = site.positions.span(call).line
+            found.append(f"line {line}: `{edits.short(call)}` reads that folder too: name the original")
     return found
 
 
