@@ -62,8 +62,12 @@ class AudioModels(Family):
         moved = move_call(
             site, group, call, AUDIO, as_float32=load.as_float32, half=load.half, prepare=filled
         )
-        if moved.refused or length is None or written:
+        if moved.refused or written or (length is None and load.known):
             return moved
+        if length is None:
+            return replace(
+                moved, todo=(*moved.todo, f"audio was filled up with zeros to the compiled `{LENGTH}`")
+            )
         todo = (
             f"audio was filled up with zeros to `{LENGTH}={edits.short(length)}`, which cannot be written at "
             f"`{edits.short(call, 40)}`: there are fewer frames now, and better numbers"

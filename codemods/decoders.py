@@ -40,6 +40,7 @@ from neuronmigrate.loads.arguments import (
 )
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family
 from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, move_together, pad_left
+from neuronmigrate.loads.settings import write_setting
 from neuronmigrate.loads.sources import Saved, is_export, path_text, settle_source
 from neuronmigrate.moving import Moved, model_of
 from neuronmigrate.names import Binding, Kind, dotted_name
@@ -498,21 +499,6 @@ def _setting(load: Load, name: str) -> cst.BaseExpression | None:
     return cst.Integer("1") if said and name in ("batch_size", "max_batch_size") else None
 
 
-def _write_setting(site: Site, group: Group, old: cst.BaseExpression, value: cst.BaseExpression) -> None:
-    """Write a setting where it was read; within a formatted string a number is a part of the text."""
-    around = site.parent(old)
-    if (
-        isinstance(value, cst.Integer)
-        and isinstance(around, cst.FormattedStringExpression)
-        and around.conversion is None
-        and around.format_spec is None
-        and around.equal is None
-    ):
-        group.replace(around, cst.FormattedStringText(value.value))
-    else:
-        group.replace(old, value.deep_clone())
-
-
 # Families.
 
 
@@ -639,7 +625,7 @@ class _Compiled(Family):
             value = _setting(load, parent.attr.value) if isinstance(parent, cst.Attribute) else None
             if value is not None and isinstance(parent, cst.BaseExpression):
                 _read_on(load, value)
-                _write_setting(site, group, parent, value)
+                write_setting(site, group, parent, value)
                 load.spread[reader] = load.spread[next(iter(_mine(load, config)))]
         group.fixed(config, use.name, "its settings are written where the model is loaded")
 
@@ -663,6 +649,9 @@ class _Compiled(Family):
         else:
             super().decide(site, use)
 
+    def setting(self, site: Site, load: Load, name: str) -> cst.BaseExpression | None:
+        return _setting(load, name)
+
     def by_hand(self, load: Load) -> str:
         name = load.native.rpartition(".")[2]
         return f'by hand: `{name}.from_pretrained(original id, dtype="auto", device_map="neuron")`'
@@ -671,17 +660,6 @@ class _Compiled(Family):
         self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
     ) -> None:
         around = site.parent(node)
-        told = site.notes.setdefault("told", set())
-        if node in told:
-            return
-        if group is not None and load is not None:
-            whole, name = _asked_setting(site, node)
-            value = _setting(load, name) if name else None
-            if value is not None and (edits.is_literal(value) or means_the_same(site, value, node)):
-                told.add(node)
-                _read_on(load, value)
-                _write_setting(site, group, whole, value)
-                return
         if node.attr.value in ("eval", "train") and isinstance(around, cst.Call):
             return
         super().on_attribute(site, group, load, node, todo)
@@ -775,24 +753,6 @@ def _dtype(group: Group, load: Load) -> cst.BaseExpression:
     kind = load.values.get("auto_cast_type") or load.values["amp"]
     known = '{{"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}}[{kind}]'
     return group.expression(known, kind=kind.deep_clone())
-
-
-def _asked_setting(site: Site, node: cst.Attribute) -> tuple[cst.BaseExpression, str]:
-    """The setting that is read by `model.neuron_config.batch_size` and the like, and the whole of it."""
-    parent = site.parent(node)
-    name = node.attr.value
-    if name in ("batch_size", "max_length"):
-        return node, name
-    if name == "neuron_config" and isinstance(parent, cst.Attribute):
-        return parent, parent.attr.value
-    if name == "config" and isinstance(parent, cst.Attribute) and parent.attr.value == "neuron":
-        item = site.parent(parent)
-        if isinstance(item, cst.Attribute):
-            return item, item.attr.value
-        if isinstance(item, cst.Subscript) and len(item.slice) == 1:
-            index = item.slice[0].slice
-            return item, text_of(index.value) if isinstance(index, cst.Index) else ""
-    return node, ""
 
 
 class Decoders(_Compiled):

@@ -58,6 +58,8 @@ HEEDED = frozenset(
     | {"output_scores", "return_dict_in_generate", "stopping_criteria"}
 )
 LENGTHS = frozenset({"max_length", "max_new_tokens"})
+_UNKNOWN_LENGTH = "give `generate` the `sequence_length` it was compiled with, as `max_length`"
+_UNKNOWN_BEAMS = f"{_UNKNOWN_LENGTH}, and the `num_beams`"
 FORWARD_T5 = Convention(positional=("attention_mask", "decoder_input_ids"))
 FORWARD_WHISPER = Convention(
     positional=("input_features", "decoder_input_ids"), floats=frozenset({"input_features"})
@@ -161,15 +163,19 @@ class EncoderDecoders(Family):
         todo: list[str] = []
         if is_t5:
             todo += _ignored(written)
-            self._beams(site, load, written, todo)
-        self._length(site, load, written, todo)
+        if load.known:
+            if is_t5:
+                self._beams(site, load, written, todo)
+            self._length(site, load, written)
+        else:
+            todo.append(_UNKNOWN_BEAMS if is_t5 else _UNKNOWN_LENGTH)
         if is_t5 and "do_sample" not in written.given:
             written.add("do_sample", cst.Name("False"))
         elif is_t5 and written.text_of("do_sample") == "True":
             todo.append("`do_sample=True` raised before; now it samples")
         if self._differs(site, call, written):
             return Moved("models with other beams or another length are called here as well")
-        if is_t5 and edits.code_of(_beams_of(load)) == "1" and _asks_shape(site, call):
+        if is_t5 and load.known and edits.code_of(_beams_of(load)) == "1" and _asks_shape(site, call):
             todo.append("without beams the output had a row for each compiled one, filled up to `max_length`")
         return self._moved(site, group, call, written, is_t5, todo, half=load.half)
 
@@ -229,7 +235,7 @@ class EncoderDecoders(Family):
         else:
             load.late["num_beams"] = beams
 
-    def _length(self, site: Site, load: Load, written: _Call, todo: list[str]) -> None:
+    def _length(self, site: Site, load: Load, written: _Call) -> None:
         length = load.values.get("sequence_length")
         if length is None or LENGTHS & written.given.keys():
             return
@@ -241,7 +247,9 @@ class EncoderDecoders(Family):
 
     def finish(self, site: Site, group: Group, load: Load) -> None:
         """Set what cannot be given to each call: the beams and the length of calls that are not seen here."""
-        settings = dict(self._compiled(load)) if self._is_called_unseen(site, load) else load.late
+        settings = load.late
+        if load.known and self._is_called_unseen(site, load):
+            settings = dict(self._compiled(load))
         if not settings:
             return
         for value in settings.values():

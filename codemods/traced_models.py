@@ -56,6 +56,8 @@ _OTHERS = "is for models of text and images, whose outputs this class named othe
 class TracedModels(Family):
     """Encoders of text, and the classes that all traced models are made from."""
 
+    handed_on = True
+
     def is_load(self, use: Use) -> bool:
         """Whether a use makes an object, in a way that can be seen."""
         return use.claim not in BASES and super().is_load(use)

@@ -151,6 +151,8 @@ class _Applier(cst.CSTTransformer):
             around = self.stack[-1] if self.stack else None
             if isinstance(original, cst.BaseExpression) and original.lpar:
                 return new.with_changes(lpar=original.lpar, rpar=original.rpar)
+            if isinstance(new, (cst.Float, cst.Integer)) and not isinstance(around, cst.Attribute):
+                return new
             if not isinstance(around, _DELIMITED) and _strength(new) <= _strength(around):
                 return edits.parenthesized(new)
         return new

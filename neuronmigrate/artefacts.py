@@ -253,9 +253,13 @@ def _options(words: Sequence[str | None]) -> tuple[str, str, dict[str, str], boo
         if name in _FLAGS or re.fullmatch(r"-O[123]", flag):
             options[name] = "True"
         elif name in _MANY:
+            found: list[str | None] = []
             while at < len(words) and not (words[at] or "").startswith("-"):
+                found.append(words[at])
                 at += 1
-            unseen = True
+            unseen = unseen or not all(found)
+            codes = [each if re.fullmatch(r"\d+(\.\d+)?", each) else repr(each) for each in found if each]
+            options[name] = codes[0] if len(codes) == 1 else f"[{', '.join(codes)}]"
         elif name in _VALUES:
             after = value if given else words[at] if at < len(words) else None
             at += not given
@@ -281,6 +285,12 @@ def from_script(path: str, raw: bytes) -> tuple[Artefact, ...]:
         return ()
     tree = _parsed(raw)
     return tuple(_Script(path, tree).found()) if tree is not None else ()
+
+
+def loads_of(path: str, raw: bytes) -> tuple[Artefact, ...]:
+    """What the loads of a script are told, whatever becomes of what they load: the folder is empty."""
+    tree = _parsed(raw)
+    return tuple(_Script(path, tree).loads()) if tree is not None else ()
 
 
 def _parsed(raw: bytes) -> ast.Module | None:
@@ -366,6 +376,14 @@ class _Script:
                 if isinstance(node, ast.Call):
                     yield from self._saved(node, exported)
 
+    def loads(self) -> Iterator[Artefact]:
+        """Each call of `from_pretrained`, by its place."""
+        for node in ast.walk(self.tree) if self.legacy else ():
+            if isinstance(node, ast.Call) and self._qualified(node.func).endswith(".from_pretrained"):
+                options, unseen = self._keywords(node)
+                model = text_of(node.args[0], self.constants) if node.args else ""
+                yield Artefact("", model, f"{self.path}:{node.lineno}", tuple(options.items()), unseen)
+
     def _made(self, nodes: Iterable[ast.AST]) -> Iterator[tuple[str, Artefact]]:
         """What is exported, with the name that holds it."""
         for node in nodes:
@@ -445,15 +463,19 @@ class _Script:
                 inner = _entries(value)
                 unseen = unseen or inner is None
                 todo += inner or []
-            elif isinstance(value, ast.Constant):
-                options[name] = repr(value.value)
-            elif name == "torch_dtype" and isinstance(value, ast.Attribute):
+            elif _is_literal(value) or (name == "torch_dtype" and isinstance(value, ast.Attribute)):
                 options[name] = ast.unparse(value)
         return options, unseen
 
     def _qualified(self, node: ast.expr) -> str:
         first, dot, rest = ast.unparse(node).partition(".")
         return f"{self.legacy[first]}{dot}{rest}" if first in self.legacy else ""
+
+
+def _is_literal(value: ast.expr) -> bool:
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return all(isinstance(each, ast.Constant) for each in value.elts)
+    return isinstance(value, ast.Constant)
 
 
 def _entries(value: ast.expr) -> list[tuple[str | None, ast.expr]] | None:

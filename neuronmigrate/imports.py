@@ -19,7 +19,7 @@ from neuronmigrate.names import Binding, Names, Scope, ScopeKind
 from neuronmigrate.site import Fresh, Ref
 
 # Modules that are imported whole, and the alias under which they are customary.
-WHOLE = {"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist", "diffusers": ""}
+WHOLE = {"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist"}
 _TOOL_COMMENTS = ("noqa", "type:", "isort:", "pylint:", "pyright:", "ruff:")
 
 
@@ -271,7 +271,7 @@ class Settler:
             if ref.local and binding.name != ref.local:
                 continue
             found = self._through_import(alias, binding, ref, wanted, rest)
-            if found is None or not self._reaches(binding, node):
+            if found is None or not self._reaches(binding, node, ref.anchor):
                 continue
             score, text, attributes = found
             if best is None or score > best[0]:
@@ -316,8 +316,11 @@ class Settler:
             for binding in self.names.imports
         )
 
-    def _reaches(self, binding: Binding, node: cst.CSTNode) -> bool:
-        """Whether a name from an import means just that import at a node."""
+    def _reaches(self, binding: Binding, node: cst.CSTNode, anchor: Binding | None = None) -> bool:
+        """Whether a name from an import means just that import at a node.
+
+        One beside the legacy import `anchor` was bound wherever the legacy name was.
+        """
         if self.names.lookup(binding.name, node) is not binding.scope:
             return False
         for other in binding.scope.bindings[binding.name]:
@@ -327,7 +330,15 @@ class Settler:
                 return False
         statement = self._statement(binding.node)
         block = self.names.parent(statement)
-        return block is not None and self._precedes(block, statement, node)
+        if block is None:
+            return False
+        beside = (
+            anchor is not None
+            and self._knows(anchor.node)
+            and self.names.parent(self._statement(anchor.node)) is block
+            and self._sees(node, anchor)
+        )
+        return beside or self._precedes(block, statement, node)
 
     def _precedes(self, block: cst.CSTNode, statement: Statement, node: cst.CSTNode) -> bool:
         """Whether a statement of a block runs before a node, or can only run before it."""

@@ -143,7 +143,7 @@ def move_call(
     if convention.tensor and not _gives_object(site, call):
         outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
         left: list[str] = []
-        if as_float32 or not _stays_on_device(site, call):
+        if not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
             new = _home(new, as_float32)
     else:
         outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
@@ -306,6 +306,9 @@ class _Inputs:
                 raise _Refused(f"its inputs come as `*{edits.short(arg.value)}`")
         if self.convention.sole:
             return self.only(args)
+        if self.convention.packed and len(args) == 1 and self.is_packed(args[0]):
+            self.mapping(args[0].value)
+            return list(args)
         named = {self.name_at(args, index) for index, arg in enumerate(args) if not arg.star}
         seen = bool(named & self.convention.inputs)
         for index, arg in enumerate(args):
@@ -352,6 +355,15 @@ class _Inputs:
     def prepared(self, value: cst.BaseExpression) -> cst.BaseExpression:
         return value if self.prepare is None else self.prepare(value)
 
+    def is_packed(self, arg: cst.Arg) -> bool:
+        """Whether an argument is the one dictionary of inputs already."""
+        if arg.star or arg.keyword is not None:
+            return False
+        value = arg.value
+        return isinstance(value, (cst.Dict, cst.DictComp)) or (
+            isinstance(value, cst.Call) and self.site.name_of(value.func) == "builtins.dict"
+        )
+
     def pack(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
         """The arguments as one dictionary."""
         if len(args) == 1 and args[0].star:
@@ -393,9 +405,9 @@ class _Inputs:
         if edits.is_literal(value) or self.is_moved(value):
             return value
         if isinstance(value, cst.IfExp):
-            return value.with_changes(
-                body=self.moved(name, value.body), orelse=self.moved(name, value.orelse)
-            )
+            body, orelse = self.moved(name, value.body), self.moved(name, value.orelse)
+            stays = body is value.body and orelse is value.orelse
+            return value if stays else value.with_changes(body=body, orelse=orelse)
         if isinstance(value, cst.BooleanOperation) or (
             isinstance(value, cst.UnaryOperation) and isinstance(value.operator, cst.Not)
         ):

@@ -62,6 +62,8 @@ class Project:
     """The facts of each module, with the folder from which it is imported."""
     artefacts: tuple[Artefact, ...] = ()
     """The compiled models that its files make or describe."""
+    loads: Mapping[str, Artefact] = field(default_factory=dict)
+    """What the loads are told whose models other files may use, by `path:line`."""
 
     @classmethod
     def empty(cls) -> Project:
@@ -186,7 +188,11 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     joined, modules = _facts(project, sources, marked, imports)
     taken = {name: _taken(project.names[name], name, imports, sources) for name in marked | joined}
     made = _artefacts(root, sources, optimum, paths) if optimum else ()
-    return dataclasses.replace(project, joined=joined - marked, taken=taken, modules=modules, artefacts=made)
+    shared = sorted(optimum & imports.importers.keys())
+    loads = {load.place: load for name in shared for load in artefacts.loads_of(name, sources[name])}
+    return dataclasses.replace(
+        project, joined=joined - marked, taken=taken, modules=modules, artefacts=made, loads=loads
+    )
 
 
 def _artefacts(

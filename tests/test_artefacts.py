@@ -59,12 +59,25 @@ def test_commands(path: str, text: str, expected: list[tuple[str, str]]) -> None
 
 def test_the_options_of_a_command() -> None:
     command = (
-        "optimum-cli export neuron --model a/b --auto_cast all --batch_size 4 --lora_model_ids x y --task t o"
+        "optimum-cli export neuron --model a/b --auto_cast all --batch_size 4 "
+        "--lora_model_ids x y --lora_scales 0.5 --task t o"
     )
     [made] = from_commands("a.sh", command.encode())
-    assert dict(made.options) == {"auto_cast": "'all'", "batch_size": "4", "task": "'t'"}
-    assert made.unseen
+    assert dict(made.options) == {
+        "auto_cast": "'all'",
+        "batch_size": "4",
+        "lora_model_ids": "['x', 'y']",
+        "lora_scales": "0.5",
+        "task": "'t'",
+    }
+    assert not made.unseen
     assert made.place == "a.sh:1"
+
+
+@pytest.mark.parametrize("option", ["--auto_cast $CAST", "--lora_model_ids x $SECOND"])
+def test_an_option_that_is_known_when_it_runs(option: str) -> None:
+    [made] = from_commands("a.sh", f"optimum-cli export neuron --model a/b {option} --task t o".encode())
+    assert made.unseen
 
 
 def test_a_command_in_a_notebook_reads_the_variables_of_its_cells() -> None:

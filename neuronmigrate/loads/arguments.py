@@ -151,6 +151,8 @@ class Load:
     """The values of the arguments that are consumed or leading, of `model_id` and of `dtype`."""
     told: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """What each argument is given as, by its legacy name, dictionaries taken apart."""
+    through: tuple[Use, ...] = ()
+    """The classes that may be meant, when the load gets its class as a value."""
     id_arg: cst.Arg | None = None
     """The argument that is the model id, as it is to be written."""
     spread: dict[cst.Name, Binding] = field(default_factory=dict)
@@ -168,10 +170,19 @@ class Load:
     cast: str = "torch.float32"
     """The dtype that comes nearest to what the compiler made of the model; empty for none written."""
     numerics: Numerics = Numerics.SAME
+    known: bool = True
+    """Whether what was compiled in can be told: it cannot for a folder whose export is not seen."""
     late: dict[str, cst.BaseExpression] = field(default_factory=dict)
     """What has to be set on the object, because it cannot be given to each of its calls."""
     artefact: Artefact | None = None
     """What another place of the project exported, when this loads its compiled files."""
+    compiled_by: Load | None = None
+    """The load of this file that wrote the folder it loads."""
+
+    @property
+    def source(self) -> Load:
+        """The load whose arguments say what was compiled."""
+        return self.compiled_by or self
 
     def drop(self, value: cst.BaseExpression) -> None:
         """Take note that an expression goes, and what it read loses a reader."""
@@ -419,6 +430,35 @@ def _classconstant(site: Site, node: cst.Attribute) -> cst.BaseExpression | None
     return stores[0].value
 
 
+def written_out(site: Site, value: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """The entries of a dictionary that is written out and only read; None when they cannot be told."""
+    if isinstance(value, cst.Name):
+        binding = only_binding(site, value)
+        if binding is None or binding.value is None or isinstance(binding.value, cst.Name):
+            return None
+        if not all(_leaves_alone(site, each) for each in site.names.references(binding)):
+            return None
+        value = binding.value
+    found: dict[str, cst.BaseExpression] = {}
+    if isinstance(value, cst.Dict):
+        for element in value.elements:
+            inner = written_out(site, element.value) if isinstance(element, cst.StarredDictElement) else {}
+            if inner is None:
+                return None
+            found.update(inner)
+            if isinstance(element, cst.DictElement):
+                key = element.key.evaluated_value if isinstance(element.key, cst.SimpleString) else None
+                if not isinstance(key, str):
+                    return None
+                found[key] = element.value
+        return found
+    if isinstance(value, cst.Call) and site.name_of(value.func) == "builtins.dict":
+        if any(arg.keyword is None for arg in value.args):
+            return None
+        return {arg.keyword.value: arg.value for arg in value.args if arg.keyword is not None}
+    return None
+
+
 def means_the_same(site: Site, value: cst.BaseExpression, at: cst.CSTNode) -> bool:
     """Whether the names in an expression mean at another place what they mean where it stands."""
     todo: list[cst.CSTNode] = [value]
@@ -494,18 +534,28 @@ def unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str]
             assign = site.parent(binding.value) if binding.value is not None else None
             simple = only_binding(site, name) is binding
             elsewhere = at_top and site.project.imported_elsewhere(site.path, name.value)
-            if elsewhere:
+            if elsewhere or assign in removed or catalogue.is_legacy(binding.target):
                 continue
             if binding.kind is Kind.PARAMETER:
                 left.append(f"the parameter `{name.value}` was only read for an argument that went")
-            elif simple and isinstance(assign, cst.Assign) and edits.is_literal(binding.value or name):
+            elif simple and isinstance(assign, cst.Assign) and _is_constant(binding.value or name):
                 _remove(site, group, assign)
             elif binding.kind is Kind.IMPORT:
                 if binding.node not in site.released:
                     left.append(f"the import of `{name.value}` was only read for an argument that went")
-            else:
+            elif binding.kind is not Kind.FOR:
                 left.append(f"`{name.value}` was only read for an argument that went")
     return left
+
+
+def _is_constant(value: cst.BaseExpression) -> bool:
+    """Whether an expression is a literal, or a dictionary of literals."""
+    if isinstance(value, cst.Dict):
+        return all(
+            isinstance(each, cst.DictElement) and edits.is_literal(each.key) and edits.is_literal(each.value)
+            for each in value.elements
+        )
+    return edits.is_literal(value)
 
 
 def _remove(site: Site, group: Group, assign: cst.Assign | cst.AnnAssign) -> None:

@@ -45,7 +45,7 @@ def settle_cast(site: Site, load: Load, *, by_default: bool = False) -> None:
     if asked is not None and not float32 and text_of(asked) != "float32":
         load.todo.append(f"{what} as well; now `dtype` alone decides")
         return
-    if asked is not None:
+    if asked is not None and not (site.name_of(asked) or "").startswith("torch."):
         load.drop(asked)
     load.dtype = None
     load.cast = CAST_TYPES[name]

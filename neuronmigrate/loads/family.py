@@ -7,16 +7,19 @@ overrides the few points where its objects behave otherwise than a traced encode
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, effects
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.flow import UseKind
 from neuronmigrate.loads import pipelines
-from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, unread
+from neuronmigrate.loads.arguments import Load, Table, constant, means_the_same, sorted_arguments, unread
+from neuronmigrate.loads.classes import loads_through
 from neuronmigrate.loads.dtypes import settle_cast
+from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
 from neuronmigrate.moving import Moved, model_of, move_call
 from neuronmigrate.names import dotted_name
@@ -48,6 +51,8 @@ class Family:
     """What an object is an instance of now."""
     suits_both = True
     """Whether a rewritten call runs as well on an object that stays a legacy one."""
+    handed_on = False
+    """Whether loads are followed whose class comes from a table or a function."""
     suits_pipelines = True
     """Whether Transformers' pipelines take an object."""
     lost_calls = "move inputs of its calls"
@@ -151,6 +156,8 @@ class Family:
                     f"every native model is a {base}, and Auto classes have no instances",
                     "check that the branch is meant for any Transformers model",
                 )
+        elif self._is_handed_on(site, use):
+            self._decide_loads(site)
         else:
             what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
             site.mark(
@@ -168,6 +175,26 @@ class Family:
         """The uses in a file that make an object."""
         return [use for use in site.uses if use.claim in self.classes and self.is_load(use)]
 
+    def _is_handed_on(self, site: Site, use: Use) -> bool:
+        return any(use in uses for uses in self._through(site).values())
+
+    def _through(self, site: Site) -> dict[cst.Call, tuple[Use, ...]]:
+        """The loads whose class comes as a value, with the classes that may be meant."""
+        if not self.handed_on:
+            return {}
+        values = [
+            use
+            for use in site.uses
+            if use.claim in self.classes
+            and use.name == use.claim
+            and use.call is None
+            and not (use.stored or use.ambiguous or use.quoted or use.alias)
+            and not is_annotation(site, use.chain)
+            and not is_isinstance(site, use.chain)
+            and not is_base(site, use.chain)
+        ]
+        return loads_through(site, values, self.makers)
+
     def _decide_loads(self, site: Site) -> None:
         """Decide on all loads of the file at once: those whose objects meet at a call go together."""
         loads = []
@@ -180,19 +207,31 @@ class Family:
                     loads.append(self.read(site, use, use.call))
             elif use.method in self.makers and use.call is not None:
                 stay.add(use.call)  # another family answers for it
+        for call, uses in self._through(site).items():
+            if site.settled.isdisjoint(uses):
+                method = edits.code_of(call.func).rpartition(".")[2]
+                load = self.read(site, replace(uses[0], name=f"{uses[0].claim}.{method}", call=call), call)
+                load.through = uses
+                loads.append(load)
+        site.settled.update(use for load in loads for use in load.through)
         saved = Saved(site, loads)
         for load in loads:
             self.settle(site, load, saved)
+        for load in loads:
+            # A class that stays for one of its loads stays for all of them.
+            if any(other.refused and set(load.through) & set(other.through) for other in loads):
+                load.refuse("the class that it loads with is one for another load that cannot be rewritten")
+        for load in loads:
             if load.refused:
                 stay.add(load.call)
-                site.mark(load.call, load.use.name, load.refused, self.by_hand(load))
+                self._leave(site, load, load.refused)
                 pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay)
 
     def _reached(self, site: Site, load: Load) -> set[object]:
         """What the rewrite of a load may touch: dictionaries, variables, calls."""
-        reached: set[object] = set(load.spread.values())
+        reached: set[object] = {*load.spread.values(), *load.through}
         for name in load.dropped:
             reached.update(site.names.bindings_at(name))
         for use in site.flow.uses_of(load.call).uses:
@@ -221,14 +260,17 @@ class Family:
         calls = {load: self._follow(site, group, load, stay) for load in ordered}
         if group.refused:
             for load in loads:
-                site.mark(load.call, load.use.name, group.refused, self.by_hand(load))
+                self._leave(site, load, group.refused)
             return
         for load in loads:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
             self.place(site, group, load, self.written(site, group, load))
-            self.renamed(group, load)
+            if load.through:
+                self._rename_values(site, group, load)
+            else:
+                self.renamed(group, load)
             self.finish(site, group, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
@@ -237,6 +279,31 @@ class Family:
                 group.review(load.call, load.use.name, why, todo, numerics=load.numerics)
             else:
                 group.fixed(load.call, load.use.name, why, numerics=load.numerics)
+
+    def _leave(self, site: Site, load: Load, why: str) -> None:
+        """Mark a load that stays, and the classes that are handed on to it."""
+        site.mark(load.call, load.use.name, why, self.by_hand(load))
+        left = site.notes.setdefault("left", set())
+        for use in load.through:
+            if use.chain not in left:
+                left.add(use.chain)
+                line = site.positions.span(load.call).line
+                site.mark(
+                    use.chain,
+                    use.name,
+                    f"the load in line {line} that gets it stays a legacy one",
+                    self.advice(use),
+                )
+
+    def _rename_values(self, site: Site, group: Group, load: Load) -> None:
+        renamed = site.notes.setdefault("renamed", set())
+        for use in load.through:
+            if use.chain not in renamed:
+                renamed.add(use.chain)
+                group.anchor = use.binding
+                group.rename(use, self.classes[use.claim])
+                group.fixed(use.chain, use.name, "it is the native class wherever it is handed on to")
+        group.anchor = load.use.binding
 
     # Where the objects go.
 
@@ -354,6 +421,13 @@ class Family:
         parent = site.parent(node)
         if name == "save_pretrained":
             todo.append(f"line {line}: `save_pretrained` now writes the weights, not a compiled model")
+        elif (
+            node not in told
+            and group is not None
+            and load is not None
+            and self._rewrites(site, group, load, node, todo)
+        ):
+            pass
         elif name == "device" and not _is_input_device(site, node):
             todo.append(f"line {line}: `{edits.short(node)}` was the CPU and is the Neuron device now")
         elif name in ("forward", "__call__"):
@@ -374,6 +448,43 @@ class Family:
                 'drop it: `device_map="neuron"` places the model',
             )
         told.add(node)
+
+    def setting(self, site: Site, load: Load, name: str) -> cst.BaseExpression | None:
+        """What a compiled model told of itself under a name, where its load says it."""
+        plain = name.removeprefix("static_")
+        value = load.told.get(plain) or load.values.get(plain)
+        return constant(site, value) if value is not None else None
+
+    def _rewrites(self, site: Site, group: Group, load: Load, node: cst.Attribute, todo: list[str]) -> bool:
+        """Rewrite a use of an attribute that is gone, where what it did can be written."""
+        name = node.attr.value
+        call = site.parent(node)
+        if name in self.gone or name == "config":
+            whole, asked = asked_setting(site, node)
+            value = self.setting(site, load, asked) if asked else None
+            if value is not None and (
+                edits.is_literal(value) or (edits.is_pure(value) and means_the_same(site, value, node))
+            ):
+                load.keep(value)
+                write_setting(site, group, whole, value)
+                return True
+        alone = site.alone(call) if isinstance(call, cst.Call) else None
+        if name == "to" and isinstance(call, cst.Call) and alone is not None:
+            # It moved nothing, and gave nothing back.
+            if not all(effects.is_harmless(arg.value, site.name_of) for arg in call.args):
+                return False
+            for arg in call.args:
+                effects.forget(site, arg.value)
+            group.replace_statement(alone)
+            return True
+        if name == "push_to_hub" and name in self.gone and isinstance(call, cst.Call):
+            pushed = _pushed(call)
+            if pushed is not None:
+                line = site.positions.span(node).line
+                todo.append(f"line {line}: it uploads the weights, where the repository held compiled files")
+                group.replace(call, pushed)
+            return pushed is not None
+        return False
 
     def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
         """Answer for an object that is passed to a function."""
@@ -400,6 +511,22 @@ class Family:
             group.refuse(f"`{call.func.value}` keeps the model where its calls cannot be followed")
         else:
             todo.append(f"line {line}: `{edits.short(call.func)}` gets the model; {self.lost_calls} there")
+
+
+_PUSHED = {"private": "private", "revision": "revision", "token": "token", "use_auth_token": "token"}
+
+
+def _pushed(call: cst.Call) -> cst.Call | None:
+    """A legacy `push_to_hub(save_directory, repository_id, ...)` as the native one; None if it hides some."""
+    given = edits.arguments(call, ("save_directory", "repository_id"))
+    repository = given.value("repository_id")
+    options = {
+        name: arg for name, arg in given.by_name.items() if name not in ("save_directory", "repository_id")
+    }
+    if repository is None or given.extra or not options.keys() <= _PUSHED.keys():
+        return None
+    kept = [arg.with_changes(keyword=cst.Name(_PUSHED[name])) for name, arg in options.items()]
+    return edits.with_arguments(call, [cst.Arg(repository), *kept])
 
 
 def set_late(site: Site, group: Group, load: Load, template: str, **holes: cst.BaseExpression) -> bool:

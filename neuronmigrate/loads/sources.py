@@ -10,8 +10,34 @@ import libcst.matchers as m
 
 from neuronmigrate import artefacts, edits
 from neuronmigrate.artefacts import Artefact
-from neuronmigrate.loads.arguments import Load, constant, means_the_same, only_binding, text_of
+from neuronmigrate.loads.arguments import (
+    CAST,
+    Given,
+    Load,
+    Table,
+    constant,
+    means_the_same,
+    only_binding,
+    sorted_arguments,
+    take_apart,
+    text_of,
+)
 from neuronmigrate.site import Site
+
+
+def _compiler_kwargs(site: Site, load: Load, given: Given) -> None:
+    if not take_apart(site, load, given.seen):
+        load.refuse("what the compiler was told cannot be seen from here")
+
+
+_MAIN_EXPORTS = ("optimum.exporters.neuron.main_export", "optimum.exporters.neuron.__main__.main_export")
+_MAIN_EXPORT = Table(
+    consumed=CAST,
+    special={"compiler_kwargs": _compiler_kwargs},
+    positional=("output", "compiler_kwargs"),
+    identifier="model_name_or_path",
+    passes=True,
+)
 
 
 class Saved:
@@ -19,6 +45,7 @@ class Saved:
 
     def __init__(self, site: Site, loads: list[Load]) -> None:
         self.site = site
+        self.loads = loads
         self.written: list[tuple[cst.BaseExpression, Load]] = []
         exported = {load.call: load for load in loads if is_export(load)}
         for call in site.nodes(cst.Call):
@@ -31,6 +58,11 @@ class Saved:
                 made = origins.producers[0].node
             if isinstance(made, cst.Call) and made in exported:
                 self.written.append((call.args[0].value, exported[made]))
+        for use in site.uses:
+            if use.name in _MAIN_EXPORTS and use.call is not None:
+                load = sorted_arguments(site, use, use.call, "", _MAIN_EXPORT)
+                if not load.refused and "output" in load.told:
+                    self.written.append((load.told["output"], load))
 
     def _just_made(self, model: cst.BaseExpression) -> cst.CSTNode | None:
         """What a name was given a few lines above in the same block, whatever it holds elsewhere."""
@@ -146,6 +178,7 @@ def settle_source(load: Load, saved: Saved) -> None:
             )
         return
     exported = saved.source_of(model)
+    load.known = exported is not None
     text = path_text(site, model)
     if exported is not None:
         line = site.positions.span(exported.call).line
@@ -188,6 +221,7 @@ def _from_project(load: Load, model: cst.BaseExpression, text: str, said: tuple[
         load.refuse(f"which checkpoint `{text}` was compiled from is said in several ways: {told}")
     else:
         made = load.artefact = said[0]
+        load.known = not made.unseen
         for name, code in made.options:
             if name in load.table.consumed and name not in ("export", "from_transformers"):
                 load.values.setdefault(name, edits.expression(code))
@@ -208,6 +242,8 @@ def _take_options(site: Site, load: Load, exported: Load) -> None:
         told = name in load.table.consumed and name not in ("export", "from_transformers")
         if told and edits.is_literal(value):
             load.values.setdefault(name, value.deep_clone())
+        elif told and name not in load.values:
+            load.known = False
     if load.dtype is None and exported.dtype is not None and means_the_same(site, exported.dtype, load.call):
         load.dtype = exported.dtype.deep_clone()
 

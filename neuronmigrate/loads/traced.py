@@ -36,11 +36,14 @@ def output_attentions(site: Site, load: Load, given: Given) -> None:
     load.todo.append('attention weights need `attn_implementation="eager"` natively')
 
 
+# What only decoders read: these classes let go of it among their shapes (`**kwargs_shapes`).
+_UNREAD = frozenset({"num_cores"})
+
 TABLE = Table(
     kept=HUB | {"output_hidden_states"},
     renamed=RENAMED,
     consumed=EXPORT | CAST,
-    dropped=COMPILER | SHAPES | PLACES,
+    dropped=COMPILER | SHAPES | PLACES | _UNREAD,
     folders=FOLDERS,
     special={
         "instance_type": instance_type,

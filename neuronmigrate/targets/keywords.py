@@ -172,8 +172,16 @@ OPEN: tuple[Open, ...] = (
             use_safetensors variant controlnet feature_extractor image_encoder
             requires_safety_checker safety_checker scheduler text_encoder text_encoder_2
             tokenizer tokenizer_2 transformer unet vae
+            add_watermarker force_zeros_for_empty_prompt requires_aesthetics_score
             """
         ),
+    ),
+    Open(
+        "diffusers.loaders.lora_base.LoraBaseMixin",
+        "load_lora_weights",
+        "lora_state_dict of the pipelines in loaders/lora_pipeline.py of Diffusers 0.42, to which "
+        "load_lora_weights hands what it does not know",
+        _words(_HUB + "adapter_name hotswap low_cpu_mem_usage use_safetensors weight_name"),
     ),
     Open(
         "diffusers.models.modeling_utils.ModelMixin",
