@@ -245,6 +245,18 @@ class EncoderDecoders(Family):
         else:
             load.late["max_length"] = length
 
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
+        """Answer for an attribute of the model that means something else."""
+        if node.attr.value in self.methods:
+            line = site.positions.span(node).line
+            todo.append(
+                f"line {line}: `{edits.short(node)}` is kept; move inputs of its calls to `model.device`"
+            )
+            return
+        super().on_attribute(site, group, load, node, todo)
+
     def finish(self, site: Site, group: Group, load: Load) -> None:
         """Set what cannot be given to each call: the beams and the length of calls that are not seen here."""
         settings = load.late
@@ -283,6 +295,10 @@ class EncoderDecoders(Family):
                     return True
             elif use.kind in (UseKind.HANDED_ON, UseKind.STORED, UseKind.OTHER):
                 return True
+            elif isinstance(parent, cst.Attribute) and parent.attr.value in self.methods:
+                around = site.parent(parent)
+                if not isinstance(around, cst.Call) or around.func is not parent:
+                    return True
         return bool(found.lost)
 
     def _differs(self, site: Site, call: cst.Call, written: _Call) -> bool:
