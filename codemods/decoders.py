@@ -531,10 +531,15 @@ class _Compiled(Family):
         return sorted_arguments(site, use, call, self.classes[use.claim], _table_of(site, use, call))
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
+        done = site.notes.setdefault("settled loads", set())
+        if load.call in done:
+            return  # as the export behind a folder
+        done.add(load.call)
         folder = load.values.get("model_id")
         export = saved.source_of(folder) if folder is not None and not is_export(load) else None
         settle_source(load, saved)
         if not load.refused and export is not None:
+            self.settle(site, export, saved)
             _as_exported(site, load, export)
         if load.artefact is not None and folder is not None:
             load.todo += _other_readers(site, folder)
@@ -707,6 +712,9 @@ def _table_of(site: Site, use: Use, call: cst.Call) -> Table:
 
 def _as_exported(site: Site, load: Load, export: Load) -> None:
     """Load what was saved in a folder as the export that wrote it did."""
+    if export.refused:
+        load.refuse(f"it was compiled on line {site.positions.span(export.call).line}: {export.refused}")
+        return
     kept = {name: value for name, value in export.values.items() if name not in ("model_id", "dtype")}
     load.values = {**kept, "model_id": export.values["model_id"]}
     load.dtype, load.cast, load.numerics = export.dtype, export.cast, export.numerics
