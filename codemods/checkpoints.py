@@ -1,9 +1,9 @@
 """Checkpoints of torch_xla: `xm.save()`, `xser.save()` and `xser.load()`.
 
 `xm.save` copied the tensors to the CPU and wrote on the first process of each host. Two small helpers,
-written once per file, do the same with `torch.save`; in a program of one process only the copy is left. `save_function=xm.save` of `save_pretrained` becomes `is_main_process=`. What
-`xser.save` wrote as a file and a folder is one file now, which is said, since the old folders cannot be
-read without torch_xla.
+written once per file, do the same with `torch.save`; in a program of one process only the copy is left.
+`save_function=xm.save` of `save_pretrained` becomes `is_main_process=`. What `xser.save` wrote as a file
+and a folder is one file now, which is said, since the old folders cannot be read without torch_xla.
 
 Marked are states of sharded models (FSDP), which all processes have to gather, and functions that are
 passed on elsewhere.

@@ -523,7 +523,8 @@ def _pushed(call: cst.Call) -> cst.Call | None:
     options = {
         name: arg for name, arg in given.by_name.items() if name not in ("save_directory", "repository_id")
     }
-    if repository is None or given.extra or not options.keys() <= _PUSHED.keys():
+    hidden = given.spread or any(arg.keyword is None for arg in given.extra)
+    if repository is None or hidden or not options.keys() <= _PUSHED.keys():
         return None
     kept = [arg.with_changes(keyword=cst.Name(_PUSHED[name])) for name, arg in options.items()]
     return edits.with_arguments(call, [cst.Arg(repository), *kept])
