@@ -51,11 +51,11 @@ GENERATORS = {"0.0.12": "gpt2", "0.2.0": "Qwen/Qwen2.5-0.5B-Instruct"}
 
 # What has to stand beside a model object, which the legacy function took from `model.preprocessors`.
 COMPANIONS = {
-    "audio-classification": "feature_extractor",
-    "automatic-speech-recognition": "feature_extractor",
-    "image-classification": "image_processor",
-    "image-segmentation": "image_processor",
-    "object-detection": "image_processor",
+    "audio-classification": ("feature_extractor",),
+    "automatic-speech-recognition": ("tokenizer", "feature_extractor"),
+    "image-classification": ("image_processor",),
+    "image-segmentation": ("image_processor",),
+    "object-detection": ("image_processor",),
 }
 
 REMOVED = {
@@ -162,9 +162,14 @@ def written(site: Site, group: Group, load: Load, made: Load | None) -> cst.Call
     task = task_of(load)
     args = list(load.args)
     if made is not None:
-        companion = COMPANIONS.get(task, "tokenizer")
-        if not load.given & {"tokenizer", "feature_extractor", "image_processor"}:
-            _add_companion(site, load, made, companion, args)
+        needed = COMPANIONS.get(task, ("tokenizer",))
+        # A feature extractor may be an image processor; of an unknown task any of them is enough.
+        enough = {"feature_extractor", "image_processor", *(() if task else ("tokenizer",))}
+        if needed == ("image_processor",) or not task:
+            needed = () if load.given & enough else needed
+        for companion in needed:
+            if companion not in load.given:
+                _add_companion(site, load, made, companion, args)
     elif task != "text-generation":
         args.append(edits.keyword("dtype", group.expression(load.cast)))
     if task == "text-generation":
