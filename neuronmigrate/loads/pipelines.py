@@ -58,6 +58,8 @@ COMPANIONS = {
     "object-detection": ("image_processor",),
 }
 
+_HEARING = ("audio-classification", "automatic-speech-recognition")
+
 REMOVED = {
     "question-answering": "take the best span of `AutoModelForQuestionAnswering`'s start and end logits",
     "summarization": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
@@ -176,6 +178,8 @@ def written(site: Site, group: Group, load: Load, made: Load | None) -> cst.Call
         _text_generation(site, group, load, made, args)
     elif not task:
         load.todo.append("`question-answering` is no task of Transformers 5, should this be one")
+    if task in _HEARING and (made is None or not made.native.endswith("ConditionalGeneration")):
+        load.todo.append("audio shorter than what it was compiled for was padded with silence; now it is not")
     args.append(edits.keyword("device", edits.string("neuron")))
     batch = _batch_size(site, load, made)
     if batch is not None:
