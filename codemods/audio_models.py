@@ -74,6 +74,16 @@ class AudioModels(Family):
         )
         return replace(moved, todo=(*moved.todo, todo))
 
+    def on_argument(self, site: Site, group: Group, node: cst.BaseExpression, todo: list[str]) -> None:
+        """Answer for a model that is passed to a function: what calls it there fills nothing up."""
+        super().on_argument(site, group, node, todo)
+        arg = site.parent(node)
+        call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+        name = site.name_of(call.func) if isinstance(call, cst.Call) else None
+        if name is not None and not name.startswith("builtins."):
+            line = site.positions.span(node).line
+            todo.append(f"line {line}: audio was filled up with zeros to the compiled `{LENGTH}`")
+
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         """Move the audio of a model that another module loads."""
         moved = move_call(site, group, call, AUDIO, as_float32=True, half=True)

@@ -137,6 +137,11 @@ class SentenceEncoders(Family):
             else:
                 site.mark(node, "model.tokenize", why, "call `encode`, or a tokenizer of Transformers")
             return
+        if node.attr.value in self.methods and group is not None:
+            group.refuse(
+                f"`{edits.short(node)}` is called under another name, and gives numpy arrays natively"
+            )
+            return
         super().on_attribute(site, group, load, node, todo)
 
     def why(self, load: Load, calls: int) -> str:

@@ -3,7 +3,8 @@
 The plain Transformers class loads the original checkpoint with `device_map="neuron"`, in bfloat16 unless
 the load said otherwise: matrix products ran in it by default. Inputs of `generate` are moved, since the
 encoder runs on them as they are. What was compiled into the T5 graphs becomes arguments of each
-`generate` call: `num_beams`, `max_length` (the `sequence_length` of the load) and `do_sample=False`.
+`generate` call: `num_beams`, `max_length` (the `sequence_length` of the load) and `do_sample=False`; the
+model's generation configuration gets them where its calls cannot be seen.
 Whatever else a call asked for was ignored by the old decoder, such as `repetition_penalty`, and acts now:
 that is said as a review. Whisper took all of them, and only gets its `max_length`. Arguments that cannot
 be seen, loads of compiled folders and calls that cannot be followed are marked.
@@ -167,8 +168,10 @@ class EncoderDecoders(Family):
             if is_t5:
                 self._beams(site, load, written, todo)
             self._length(site, load, written)
-        else:
-            todo.append(_UNKNOWN_BEAMS if is_t5 else _UNKNOWN_LENGTH)
+        elif is_t5 and "num_beams" not in written.given:
+            todo.append(_UNKNOWN_BEAMS)
+        elif not LENGTHS & written.given.keys():
+            todo.append(_UNKNOWN_LENGTH)
         if is_t5 and "do_sample" not in written.given:
             written.add("do_sample", cst.Name("False"))
         elif is_t5 and written.text_of("do_sample") == "True":
@@ -245,6 +248,18 @@ class EncoderDecoders(Family):
         else:
             load.late["max_length"] = length
 
+    def on_attribute(
+        self, site: Site, group: Group | None, load: Load | None, node: cst.Attribute, todo: list[str]
+    ) -> None:
+        """Answer for an attribute of the model that means something else."""
+        if node.attr.value in self.methods:
+            line = site.positions.span(node).line
+            todo.append(
+                f"line {line}: `{edits.short(node)}` is kept; move inputs of its calls to `model.device`"
+            )
+            return
+        super().on_attribute(site, group, load, node, todo)
+
     def finish(self, site: Site, group: Group, load: Load) -> None:
         """Set what cannot be given to each call: the beams and the length of calls that are not seen here."""
         settings = load.late
@@ -283,6 +298,10 @@ class EncoderDecoders(Family):
                     return True
             elif use.kind in (UseKind.HANDED_ON, UseKind.STORED, UseKind.OTHER):
                 return True
+            elif isinstance(parent, cst.Attribute) and parent.attr.value in self.methods:
+                around = site.parent(parent)
+                if not isinstance(around, cst.Call) or around.func is not parent:
+                    return True
         return bool(found.lost)
 
     def _differs(self, site: Site, call: cst.Call, written: _Call) -> bool:
