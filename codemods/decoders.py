@@ -41,7 +41,7 @@ from neuronmigrate.loads.arguments import (
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family
 from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, move_together, pad_left
 from neuronmigrate.loads.settings import write_setting
-from neuronmigrate.loads.sources import Saved, is_export, settle_source
+from neuronmigrate.loads.sources import Saved, is_export, path_text, settle_source
 from neuronmigrate.moving import Moved, model_of
 from neuronmigrate.names import Binding, Kind, dotted_name
 from neuronmigrate.plan import Numerics
@@ -508,6 +508,17 @@ _GONE = {
     "continuous_batching": "serve with vLLM where requests come and go",
     "max_length": "the configuration says how long a text may be: `model.config.max_position_embeddings`",
 }
+_OWN_LOOP = dict.fromkeys(
+    (
+        "generate_tokens",
+        "get_cache_ids",
+        "get_start_ids",
+        "prefill_chunk",
+        "prepare_inputs_for_decode",
+        "prepare_inputs_for_prefill",
+    ),
+    "it belongs to the old decoding loop: call `generate`",
+)
 
 
 class _Compiled(Family):
@@ -520,11 +531,18 @@ class _Compiled(Family):
         return sorted_arguments(site, use, call, self.classes[use.claim], _table_of(site, use, call))
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
+        done = site.notes.setdefault("settled loads", set())
+        if load.call in done:
+            return  # as the export behind a folder
+        done.add(load.call)
         folder = load.values.get("model_id")
         export = saved.source_of(folder) if folder is not None and not is_export(load) else None
         settle_source(load, saved)
         if not load.refused and export is not None:
+            self.settle(site, export, saved)
             _as_exported(site, load, export)
+        if load.artefact is not None and folder is not None:
+            load.todo += _other_readers(site, folder)
         if not load.refused and not self.can_place(site, load):
             load.refuse("it is loaded inside an expression: give the model a name first")
         if not load.refused:
@@ -694,6 +712,9 @@ def _table_of(site: Site, use: Use, call: cst.Call) -> Table:
 
 def _as_exported(site: Site, load: Load, export: Load) -> None:
     """Load what was saved in a folder as the export that wrote it did."""
+    if export.refused:
+        load.refuse(f"it was compiled on line {site.positions.span(export.call).line}: {export.refused}")
+        return
     kept = {name: value for name, value in export.values.items() if name not in ("model_id", "dtype")}
     load.values = {**kept, "model_id": export.values["model_id"]}
     load.dtype, load.cast, load.numerics = export.dtype, export.cast, export.numerics
@@ -706,6 +727,19 @@ def _as_exported(site: Site, load: Load, export: Load) -> None:
             and not means_the_same(site, value, load.call)
         ):
             load.refuse(f"what `{edits.short(value)}` means where the folder is written is not so here")
+
+
+def _other_readers(site: Site, folder: cst.BaseExpression) -> list[str]:
+    """What else is read from a compiled folder, such as a tokenizer: nothing writes that folder any more."""
+    text = path_text(site, folder)
+    found = []
+    for call in site.nodes(cst.Call):
+        name = site.name_of(call.func) or ""
+        reads = name.startswith("transformers.") and name.endswith(".from_pretrained") and call.args
+        if reads and text and path_text(site, call.args[0].value) == text:
+            line = site.positions.span(call).line
+            found.append(f"line {line}: `{edits.short(call)}` reads that folder too: name the original")
+    return found
 
 
 def _pinned_later(site: Site) -> bool:
@@ -733,6 +767,7 @@ class Decoders(_Compiled):
     """Models that generate."""
 
     methods = frozenset({"generate", "reset_generation"})
+    gone = _GONE | _OWN_LOOP
     lost_calls = "look at its calls of `generate`"
 
     def assumed(self, era: Era) -> str:

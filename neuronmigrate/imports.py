@@ -173,6 +173,9 @@ class Settler:
                 # The name means something else here: reach it through its module.
                 final = Wanted(wanted.module, "", wanted.module.partition(".")[0])
                 attributes = f"{wanted.name}.{rest}".rstrip(".")
+                users = self._through_planned(final, attributes, users)
+                if not users:
+                    continue
             final = Wanted(final.module, final.name, self._free_name(final, slot, nodes))
             if final not in slot.wanted:
                 slot.wanted.append(final)
@@ -181,6 +184,19 @@ class Settler:
                 self.instead[final.local] = ref.anchor.name
             for token, node in users:
                 self._put(token, node, _chain(final.text, attributes))
+
+    def _through_planned(
+        self, wanted: Wanted, rest: str, users: list[tuple[str, cst.CSTNode]]
+    ) -> list[tuple[str, cst.CSTNode]]:
+        """Let users reach a module through an import that another target adds; gives those that cannot."""
+        left = []
+        for token, node in users:
+            found = self._planned(wanted, rest, node)
+            if found is None:
+                left.append((token, node))
+            else:
+                self._put(token, node, found)
+        return left
 
     def _take_over(self, wanted: Wanted, slot: Slot, users: Iterable[cst.CSTNode]) -> None:
         """Let later imports of the same thing go: they would make the name a local one, or bind it twice.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, targets
 from neuronmigrate.flow import Origins
 from neuronmigrate.loads.arguments import constant, text_of
 from neuronmigrate.names import dotted_name
@@ -143,17 +143,17 @@ def _spread(site: Site, found: Asked, value: cst.BaseExpression, seen: set[cst.C
 # Prompts.
 
 
-def encodings(site: Site, asks: Asked) -> list[cst.Call]:
-    """The calls of a tokenizer or processor of Transformers that made the prompts."""
-    found: dict[cst.Call, None] = {}
+def encodings(site: Site, asks: Asked) -> dict[cst.Call, bool]:
+    """The calls that made the prompts, and whether they are of Transformers' tokenizers and processors."""
+    found: dict[cst.Call, bool] = {}
     for prompt in asks.prompts:
         for producer in site.flow.origin_of(_whole(prompt)).producers:
             node = producer.node
             while isinstance(node, (cst.Attribute, cst.Subscript)):
                 node = node.value
-            if isinstance(node, cst.Call) and _encodes(producer.name):
-                found[node] = None
-    return list(found)
+            if isinstance(node, cst.Call):
+                found[node] = _encodes(producer.name)
+    return found
 
 
 def _whole(value: cst.BaseExpression) -> cst.BaseExpression:
@@ -189,28 +189,30 @@ def pad_left(site: Site, group: Group, asks: Asked) -> list[str]:
     Right padding gives wrong tokens natively (inference-by-release section 7); NxD wanted it before.
     """
     todo = []
-    for call in encodings(site, asks):
+    for call, known in encodings(site, asks).items():
         if not _pads(site, call):
             continue
-        tokenizer = _tokenizer_of(call)
-        if any(_named(each, "padding_side") for each in call.args):
-            continue
-        makers = site.flow.origin_of(tokenizer)
         line = site.positions.span(call).line
-        stored, new = _stored_side(site, group, makers)
+        tokenizer = _tokenizer_of(call)
+        makers = site.flow.origin_of(tokenizer)
+        stored, new = _stored_side(site, group, tokenizer, makers)
+        own = next((each for each in call.args if _named(each, "padding_side")), None)
         made = [each.node for each in makers.producers if isinstance(each.node, cst.Call)]
-        if stored:
+        if own is not None:
+            new = text_of(own.value) == "right" and _first(site, own.value)
+            if new:
+                group.replace(own.value, edits.string("left"))
+        elif stored:
             pass
-        elif len(made) == 1 and makers.certain and len(makers.producers) == 1:
+        elif not known:
+            todo.append(f"line {line}: where it pads prompts, let it pad on the left")
+        elif len(made) == 1 and makers.certain and len(makers.producers) == 1 and _takes_side(site, made[0]):
             side = next((each for each in made[0].args if _named(each, "padding_side")), None)
-            if side is not None and text_of(side.value) == "left":
-                continue
-            new = _once(site, group, made[0], side)
+            new = (side is None or text_of(side.value) != "left") and _once(site, group, made[0], side)
         elif dotted_name(tokenizer):
-            new = _before(site, group, call, tokenizer)
+            new = _before(site, group, call, tokenizer, makers)
         else:
             todo.append(f'line {line}: pad prompts on the left: `tokenizer.padding_side = "left"`')
-            continue
         if new:
             todo.append(
                 f"line {line}: prompts of a batch are padded on the left now: cut them off by their common "
@@ -240,7 +242,9 @@ def _tokenizer_of(call: cst.Call) -> cst.BaseExpression:
     return func
 
 
-def _stored_side(site: Site, group: Group, makers: Origins) -> tuple[bool, bool]:
+def _stored_side(
+    site: Site, group: Group, tokenizer: cst.BaseExpression, makers: Origins
+) -> tuple[bool, bool]:
     """Whether this file sets the padding side of a tokenizer, and whether a right one became left."""
     settled = changed = False
     for node in site.nodes(cst.Assign):
@@ -248,13 +252,23 @@ def _stored_side(site: Site, group: Group, makers: Origins) -> tuple[bool, bool]
             store = target.target
             if not isinstance(store, cst.Attribute) or store.attr.value != "padding_side":
                 continue
-            if set(makers.producers).isdisjoint(site.flow.origin_of(store.value).producers):
+            owner = store.value
+            if isinstance(owner, cst.Attribute) and owner.attr.value == "tokenizer":
+                owner = owner.value if _is_processor(makers) else owner
+            same = edits.code_of(owner) == edits.code_of(tokenizer)
+            if not same and set(makers.producers).isdisjoint(site.flow.origin_of(owner).producers):
                 continue
             settled = True
             if text_of(node.value) == "right" and _first(site, node.value):
                 group.replace(node.value, edits.string("left"))
                 changed = True
     return settled, changed
+
+
+def _takes_side(site: Site, made: cst.Call) -> bool:
+    """Whether a call that makes a tokenizer takes the padding side."""
+    name = site.name_of(made.func)
+    return name is not None and targets.accepts(name, "padding_side") is True
 
 
 def _once(site: Site, group: Group, made: cst.Call, side: cst.Arg | None) -> bool:
@@ -271,12 +285,18 @@ def _once(site: Site, group: Group, made: cst.Call, side: cst.Arg | None) -> boo
     return True
 
 
-def _before(site: Site, group: Group, call: cst.Call, tokenizer: cst.BaseExpression) -> bool:
+def _before(site: Site, group: Group, call: cst.Call, tokenizer: cst.BaseExpression, makers: Origins) -> bool:
     if not _first(site, call):
         return False
-    line = group.statements('{tokenizer}.padding_side = "left"\n', tokenizer=tokenizer.deep_clone())
+    # A processor hands its texts to a tokenizer of its own.
+    owner = "{tokenizer}.tokenizer" if _is_processor(makers) else "{tokenizer}"
+    line = group.statements(f'{owner}.padding_side = "left"\n', tokenizer=tokenizer.deep_clone())
     group.insert(site.statement(call), line)
     return True
+
+
+def _is_processor(makers: Origins) -> bool:
+    return any(part.endswith("Processor") for each in makers.producers for part in each.name.split("."))
 
 
 def _first(site: Site, node: cst.CSTNode) -> bool:

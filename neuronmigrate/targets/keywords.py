@@ -83,6 +83,18 @@ OPEN: tuple[Open, ...] = (
         _words(_HUB + "config padding_side tokenizer_type trust_remote_code truncation_side use_fast"),
     ),
     Open(
+        "transformers.tokenization_utils_base.PreTrainedTokenizerBase",
+        "from_pretrained",
+        "PreTrainedTokenizerBase.from_pretrained in Transformers 5.24 and its __init__, which gets the rest",
+        _words(_HUB + "padding_side trust_remote_code truncation_side"),
+    ),
+    Open(
+        "transformers.processing_utils.ProcessorMixin",
+        "from_pretrained",
+        "ProcessorMixin.from_pretrained in Transformers 5.24, which hands the rest to the tokenizer",
+        _words(_HUB + "padding_side trust_remote_code"),
+    ),
+    Open(
         "transformers.models.auto.configuration_auto.AutoConfig",
         "from_pretrained",
         "docstring of AutoConfig.from_pretrained in Transformers 5.24",
@@ -91,8 +103,8 @@ OPEN: tuple[Open, ...] = (
     Open(
         "transformers.models.auto.processing_auto.AutoProcessor",
         "from_pretrained",
-        "docstring of AutoProcessor.from_pretrained in Transformers 5.24",
-        _words(_HUB + "return_unused_kwargs trust_remote_code"),
+        "docstring of AutoProcessor.from_pretrained in Transformers 5.24, and what it hands to the tokenizer",
+        _words(_HUB + "padding_side return_unused_kwargs trust_remote_code"),
     ),
     Open(
         "transformers.models.auto.image_processing_auto.AutoImageProcessor",
