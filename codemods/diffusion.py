@@ -12,6 +12,7 @@ arguments that cannot be seen, and calls that the compiled size cannot be writte
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 import libcst as cst
@@ -180,6 +181,7 @@ class Pipelines(Family):
     """Pipelines: sizes move into calls, adapters into statements, and nothing else is moved."""
 
     makers = frozenset({"from_pipe", "from_pretrained"})
+    handed_on = True
     base = "diffusers.DiffusionPipeline"
     lost_calls = "its calls need the compiled size, as `height=` and `width=`"
     gone: Mapping[str, str] = {
@@ -205,6 +207,8 @@ class Pipelines(Family):
     # Loads.
 
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
+        if _differ(load):
+            load.refuse("the classes that may be meant here are called in different ways")
         if load.use.method == "from_pipe":
             _settle_other(site, load, saved)
             if not load.refused:
@@ -216,7 +220,7 @@ class Pipelines(Family):
         if not is_export(load):
             _take_over(site, load, saved)
         _settle_dtype(site, load)
-        what = PIPELINES[_short(load)]
+        what = _kind(load)
         both = {**load.source.values, **load.values}
         names = [load.source.values.get("model_id"), both.get("unet_id")]
         told = load.artefact.checkpoint if load.artefact is not None else ""
@@ -420,7 +424,7 @@ def _rewrite_of(site: Site, load: Load, call: cst.Call) -> CallRewrite:
     values.pop("guidance_scale", None)
     if "guidance_scale" in load.values:
         values["guidance_scale"] = load.values["guidance_scale"]
-    return CallRewrite(site, PIPELINES[_short(load)], values, load.source.call, call)
+    return CallRewrite(site, _kind(load), values, load.source.call, call)
 
 
 def _values_elsewhere(site: Site, told: Artefact) -> dict[str, cst.BaseExpression]:
@@ -439,6 +443,19 @@ def _values_elsewhere(site: Site, told: Artefact) -> dict[str, cst.BaseExpressio
     if not is_lcm(site, [values.get("unet_id")], made.checkpoint) and _is_unguided(site, placed, []):
         values["guidance_scale"] = cst.Float("1.0")
     return values
+
+
+def _kind(load: Load) -> Pipeline:
+    """What is particular about the class that loads, or about all that may be meant by a value."""
+    kinds = [PIPELINES[use.claim.rpartition(".Neuron")[2]] for use in load.through or (load.use,)]
+    leading = min(each.leading for each in kinds)
+    return replace(kinds[0], leading=leading, checked=any(each.checked for each in kinds))
+
+
+def _differ(load: Load) -> bool:
+    """Whether classes that may be meant by a value are called in different ways."""
+    kinds = [PIPELINES[use.claim.rpartition(".Neuron")[2]] for use in load.through]
+    return len({replace(each, leading=0, checked=False) for each in kinds}) > 1
 
 
 def _short(load: Load) -> str:
@@ -481,13 +498,17 @@ def _take_over(site: Site, load: Load, saved: Saved) -> None:
     if not made:
         if "height" not in load.values or "width" not in load.values:
             load.todo.append("its calls need the size it was compiled for, as `height=` and `width=`")
-        if PIPELINES[_short(load)].controlnet:
+        if _kind(load).controlnet:
             load.refuse(f"which ControlNets are compiled in `{edits.short(folder)}` cannot be seen from here")
         return
     if len(made) > 1:
         load.refuse(f"`{edits.short(folder)}` is compiled in several ways in this file")
         return
     source = load.compiled_by = made[0]
+    if source.refused:
+        line = site.positions.span(source.call).line
+        load.refuse(f"what line {line} compiled into `{edits.short(folder)}` cannot be seen as a whole")
+        return
     if load.dtype is None and "dtype" in source.values:
         load.dtype = value_at(site, source.values["dtype"], source.call, load.call)
         if load.dtype is None:
@@ -591,7 +612,7 @@ def _is_unguided(site: Site, values: Mapping[str, cst.BaseExpression], todo: lis
 
 def _settle_parts(site: Site, load: Load) -> None:
     """Refuse what was compiled in and has no place natively, or cannot be seen."""
-    values, what, name = load.source.values, PIPELINES[_short(load)], _short(load)
+    values, what, name = load.source.values, _kind(load), _short(load)
     size = values.get("tensor_parallel_size")
     if size is not None and edits.code_of(constant(site, size)) not in _ONES:
         load.refuse(
