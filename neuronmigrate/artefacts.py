@@ -529,19 +529,21 @@ def _may_be_folder(text: str) -> bool:
 
 
 def _configured(root: Path, folder: str, file: Path) -> Iterator[Artefact]:
-    """The checkpoint that a configuration names.
+    """The checkpoint that a configuration of compiled files names.
 
     Decoders store `checkpoint_id` (config.json up to 0.1.0, then neuron_config.json); older Transformers
-    wrote `_name_or_path` for all.
+    wrote where a configuration was loaded from as `_name_or_path`. In a folder of ordinary weights that is
+    what they were trained from, and says nothing.
     """
-    try:
-        data = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return
-    if not isinstance(data, dict):
-        return
-    compiled = data if file.name == "neuron_config.json" else data.get("neuron")
-    inside = compiled if isinstance(compiled, dict) else {}
+    data = _json(file)
+    if file.name == "neuron_config.json":
+        inside = data
+    else:
+        compiled = data.get("neuron")
+        inside = compiled if isinstance(compiled, dict) else {}
+        parts = [_json(file.parent / part / "config.json") for part in ("transformer", "unet")]
+        if not any(key.startswith("neuron") for each in (data, *parts) for key in each):
+            return
     checkpoint = inside.get("checkpoint_id") or data.get("_name_or_path")
     if not isinstance(checkpoint, str) or not checkpoint or same(checkpoint, folder):
         return
@@ -556,3 +558,12 @@ def _configured(root: Path, folder: str, file: Path) -> Iterator[Artefact]:
     except ValueError:
         place = str(file)
     yield Artefact(folder, checkpoint, place, tuple(options.items()))
+
+
+def _json(file: Path) -> dict[str, object]:
+    """What a file holds; empty when it is missing or holds something else."""
+    try:
+        data = json.loads(file.read_bytes()) if file.is_file() else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}

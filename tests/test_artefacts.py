@@ -228,7 +228,7 @@ def test_a_folder_of_which_nothing_is_said(tmp_path: Path) -> None:
     write(
         tmp_path,
         {
-            "compiled/bert/config.json": "{}",
+            "compiled/bert/config.json": '{"_name_or_path": "what/it-was-trained-from"}',
             "a.sh": "optimum-cli export neuron --model a/b compiled/bert2\n",
         },
     )

@@ -51,12 +51,14 @@ GENERATORS = {"0.0.12": "gpt2", "0.2.0": "Qwen/Qwen2.5-0.5B-Instruct"}
 
 # What has to stand beside a model object, which the legacy function took from `model.preprocessors`.
 COMPANIONS = {
-    "audio-classification": "feature_extractor",
-    "automatic-speech-recognition": "feature_extractor",
-    "image-classification": "image_processor",
-    "image-segmentation": "image_processor",
-    "object-detection": "image_processor",
+    "audio-classification": ("feature_extractor",),
+    "automatic-speech-recognition": ("tokenizer", "feature_extractor"),
+    "image-classification": ("image_processor",),
+    "image-segmentation": ("image_processor",),
+    "object-detection": ("image_processor",),
 }
+
+_HEARING = ("audio-classification", "automatic-speech-recognition")
 
 REMOVED = {
     "question-answering": "take the best span of `AutoModelForQuestionAnswering`'s start and end logits",
@@ -162,15 +164,22 @@ def written(site: Site, group: Group, load: Load, made: Load | None) -> cst.Call
     task = task_of(load)
     args = list(load.args)
     if made is not None:
-        companion = COMPANIONS.get(task, "tokenizer")
-        if not load.given & {"tokenizer", "feature_extractor", "image_processor"}:
-            _add_companion(site, load, made, companion, args)
+        needed = COMPANIONS.get(task, ("tokenizer",))
+        # A feature extractor may be an image processor; of an unknown task any of them is enough.
+        enough = {"feature_extractor", "image_processor", *(() if task else ("tokenizer",))}
+        if needed == ("image_processor",) or not task:
+            needed = () if load.given & enough else needed
+        for companion in needed:
+            if companion not in load.given:
+                _add_companion(site, load, made, companion, args)
     elif task != "text-generation":
         args.append(edits.keyword("dtype", group.expression(load.cast)))
     if task == "text-generation":
         _text_generation(site, group, load, made, args)
     elif not task:
         load.todo.append("`question-answering` is no task of Transformers 5, should this be one")
+    if task in _HEARING and (made is None or not made.native.endswith("ConditionalGeneration")):
+        load.todo.append("audio shorter than what it was compiled for was padded with silence; now it is not")
     args.append(edits.keyword("device", edits.string("neuron")))
     batch = _batch_size(site, load, made)
     if batch is not None:
