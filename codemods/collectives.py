@@ -53,11 +53,12 @@ OBJECTS_TODO = (
 )
 
 ALL_REDUCE = '''\
-def {name}(tensor, op=torch.distributed.ReduceOp.SUM):
-    """The reduction of a tensor over all processes, as a new tensor."""
+def {name}(tensor, op=torch.distributed.ReduceOp.SUM, scale=1.0):
+    """The reduction of a tensor over all processes, scaled, as a new tensor; one process has its own."""
     result = tensor.clone()
-    if torch.distributed.is_initialized():
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         torch.distributed.all_reduce(result, op)
+        result *= scale
     return result
 '''
 ALL_GATHER = '''\
@@ -158,10 +159,6 @@ def _all_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
     elif is_list and alone is None:
         why = "it reduces a list in place where its result is used"
         todo = "reduce in a statement of its own, then use the list"
-    elif is_list and scale is not None and group_at(site, call) is not ProcessGroup.STANDS:
-        # Without other processes the old function scaled all the same.
-        why = "it scales, with other processes or without"
-        todo = "write `dist.all_reduce(tensor)` behind `dist.is_initialized()`, then scale the tensor"
     if why:
         site.mark(call, use.name, why, todo)
         return
@@ -174,12 +171,9 @@ def _all_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
         if operation != "SUM":
             args.append(cst.Arg(group.expression(f"torch.distributed.ReduceOp.{operation}")))
         helper = group.helper("all_reduce", ALL_REDUCE)
-        new: cst.BaseExpression = edits.with_arguments(call.with_changes(func=helper), args)
         if scale is not None:
-            new = edits.expression("{new} * {scale}", new=new, scale=scale)
-            if not isinstance(site.parent(call), (cst.Arg, cst.Assign, cst.Return)):
-                new = edits.parenthesized(new)
-        group.replace(call, new)
+            args.append(edits.keyword("scale", scale))
+        group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
         why = "a helper reduces a copy, so that the tensor itself stays"
     for name in ("pin_layout", "cctx"):
         value = bound.value(name)
