@@ -770,6 +770,9 @@ class Decoders(_Compiled):
     gone = _GONE | _OWN_LOOP
     lost_calls = "look at its calls of `generate`"
 
+    def compile(self, site: Site, group: Group, load: Load) -> None:
+        """Nothing: with a static cache `generate` compiles by itself (transformers, generation/utils.py)."""
+
     def assumed(self, era: Era) -> str:
         said = f"no file says which release it was written for: dtype and decoding are those of {era.name}"
         if era.release == (0, 3, 0):

@@ -295,6 +295,10 @@ class Pipelines(Family):
             alone = small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
             group.replace_statement(small, [cst.SimpleStatementLine(body=[alone]), *new])
 
+    def compiled(self, load: Load) -> tuple[str, ...]:
+        """The part that runs at each step."""
+        return (".transformer",) if _short(load).startswith(("Flux", "PixArt")) else (".unet",)
+
     def why(self, load: Load, calls: int) -> str:
         if load.use.method == "from_pipe":
             return f"{_short(load)} shares the components of the other pipeline, and keeps their dtype"

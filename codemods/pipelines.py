@@ -51,6 +51,10 @@ class Pipelines(Family):
         if not _gets_model(site, use):
             super().decide(site, use)
 
+    def compiled(self, load: Load) -> tuple[str, ...]:
+        """The model that it loads."""
+        return (".model",)
+
     def is_load(self, use: Use) -> bool:
         """Whether a use makes a pipeline."""
         return use.call is not None and not use.ambiguous and not use.stored

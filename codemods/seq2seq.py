@@ -142,6 +142,10 @@ class EncoderDecoders(Family):
         """Whether a use makes an object, in a way that can be seen."""
         return use.claim != BASE and super().is_load(use)
 
+    def compile(self, site: Site, group: Group, load: Load) -> None:
+        """Leave `generate` alone, whose decoder gets a longer input at every step."""
+        load.todo.append("it is not compiled: its decoder would be compiled anew for each length")
+
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Matrix products were cast to bf16 unless the load said otherwise."""
         settle_source(load, saved)

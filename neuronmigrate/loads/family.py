@@ -101,6 +101,18 @@ class Family:
     def finish(self, site: Site, group: Group, load: Load) -> None:
         """Add what a load needs besides its own call."""
 
+    def compiled(self, load: Load) -> tuple[str, ...]:
+        """What of an object `--compile` compiles: parts of it such as `.unet`, or the empty text for all of it."""
+        return ("",)
+
+    def compile(self, site: Site, group: Group, load: Load) -> None:
+        """Compile in place, so that attributes and the names of weights stay (torch.nn.Module.compile)."""
+        for part in self.compiled(load):
+            line = f'{part}.compile(backend="neuron", dynamic=False)'
+            if not set_late(site, group, load, f"{{model}}{line}\n"):
+                load.todo.append(f"to compile it call `{line}` on it")
+            load.todo.append("each new shape of its inputs is compiled anew: pad them to few lengths")
+
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
         """Rewrite a call of an object (`method` is empty) or of one of `methods`."""
         return move_call(site, group, call, as_float32=load.as_float32, half=load.half)
@@ -272,6 +284,8 @@ class Family:
             else:
                 self.renamed(group, load)
             self.finish(site, group, load)
+            if site.settings.compile:
+                self.compile(site, group, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
             if load.todo:
