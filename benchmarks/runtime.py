@@ -17,13 +17,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from neuronmigrate.runtime import activate
 
 ROOT = Path(__file__).parents[1]
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "23 M": {"hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 5, "vocab_size": 7000},
     "toy": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 100},
 }
@@ -39,7 +40,8 @@ def programs(size: str, device: str) -> dict[str, Callable[[], object]]:
     config = LlamaConfig(
         **SIZES[size], num_attention_heads=4, num_key_value_heads=2, eos_token_id=None, pad_token_id=0
     )
-    model = LlamaForCausalLM(config).to(device)
+    model: Any = LlamaForCausalLM(config)
+    model.to(device)
     ids = torch.randint(config.vocab_size, BATCHES[size]).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
 

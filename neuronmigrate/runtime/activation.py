@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def activate(
     """Make the program that follows run on the real neuron device, or on an emulated one.
 
     With the real package installed nothing is changed. Says on stderr, on rank 0, what runs and why. A
-    second call changes nothing but the observers.
+    second call changes nothing but the observers, and returns what is there.
 
     Args:
         strict: refuse or report what the hardware is reported to refuse.
@@ -62,14 +63,23 @@ def activate(
 
     Raises:
         UnsupportedTorch: torch is missing, or of a release that TorchNeuron is not built for.
-        RuntimeError: another backend has taken PyTorch's place for one.
+        RuntimeError: another backend has taken PyTorch's place for one, or the device is there already,
+            with other devices than are asked for, or without the strict mode that is.
     """
     selection = select(devices=devices, strict=strict)
     if selection.backend is Backend.EMULATED:
         from neuronmigrate.runtime.emulated import fallback
-        from neuronmigrate.runtime.emulated.install import install
+        from neuronmigrate.runtime.emulated.install import install, settings
 
         install(devices=selection.devices, strict=strict)
+        count, is_strict = settings()
+        if (strict and not is_strict) or (devices is not None and devices != count):
+            raise RuntimeError(
+                f"the emulated neuron device is active already, with {count} device(s) and"
+                f" {'with' if is_strict else 'without'} strict mode, which cannot be changed:"
+                f" ask for it the first time (in the environment: {STRICT}=1, {DEVICES}=n)"
+            )
+        selection = dataclasses.replace(selection, devices=count, strict=is_strict)
         if observe is not None:
             fallback.observers.append(observe)
     if not quiet and is_first():

@@ -206,6 +206,11 @@ class TestActivation:
     def test_a_second_time_changes_nothing(self, neuron: Activation) -> None:
         before = neuron.touched
         assert activate(quiet=True).touched == before
+        assert activate(quiet=True, devices=1).selection == neuron.selection
+        with pytest.raises(RuntimeError, match="is active already, with 1 device"):
+            activate(quiet=True, strict=True)
+        with pytest.raises(RuntimeError, match="without strict mode"):
+            activate(quiet=True, devices=2)
 
     def test_a_taken_backend(self, neuron: Activation, monkeypatch: pytest.MonkeyPatch) -> None:
         from neuronmigrate.runtime.emulated import install

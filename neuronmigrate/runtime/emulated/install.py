@@ -21,7 +21,7 @@ from neuronmigrate.runtime.emulated import (
     touch,
 )
 
-_done = False
+_done = _strict = False
 
 
 def installed() -> bool:
@@ -29,12 +29,17 @@ def installed() -> bool:
     return _done
 
 
+def settings() -> tuple[int, bool]:
+    """Devices and strictness of the device that is there."""
+    return module.device_count(), _strict
+
+
 def install(*, devices: int, strict: bool) -> None:
     """Register the device, its kernels and the stand-in package; RuntimeError if the backend's name is taken.
 
-    It cannot be taken back: PyTorch renames the backend once in a process.
+    It cannot be taken back: PyTorch renames the backend once in a process. A second call does nothing.
     """
-    global _done
+    global _done, _strict
     if _done:
         return
     name = torch._C._get_privateuse1_backend_name()
@@ -42,7 +47,7 @@ def install(*, devices: int, strict: bool) -> None:
         raise RuntimeError(
             f"PyTorch's backend for other devices is in use by {name!r}; no emulation beside it"
         )
-    _done = True
+    _done, _strict = True, strict
     neuron = module.build(devices)
     touch.register("torch.utils.rename_privateuse1_backend", "torch.device('neuron')")
     touch.register("torch.neuron", "the device's module")
