@@ -81,9 +81,12 @@ def result_of(case: Case) -> Result:
 
 
 @cache
-def run_of(script: Path, processes: int) -> Completed:
-    """What a script without arguments printed and computed; several tests look at the same run."""
-    return run_on_cpu(script, processes=processes)
+def run_of(script: Path, processes: int = 1, arguments: tuple[str, ...] = ()) -> Completed:
+    """What a script printed and computed; several tests look at the same run.
+
+    Environment variables are those of the first call.
+    """
+    return run_on_cpu(script, *arguments, processes=processes)
 
 
 def report_of(result: Result) -> str:

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.fixtures_lib import run_of
-from tests.on_cpu import Completed, run_on_cpu
+from tests.on_cpu import Completed
 from tests.oracle.cases import CASES, FIXTURES, RECORDINGS, Case
 from tests.oracle.record import digest
 from tests.tiny_models import save_classifier
+
+ALONE = [
+    pytest.param(case, marks=pytest.mark.nightly if case.arguments else ())
+    for case in CASES
+    if case.kind == "xla" and case.processes == 1
+]
 
 
 def _id(case: Case) -> str:
@@ -45,12 +54,32 @@ def test_the_after_side_computes_what_the_legacy_side_did(
         assert _alike(ran.values[name], expected[name], case), (name, ran.values[name], expected[name])
 
 
+@pytest.mark.parametrize("case", ALONE, ids=_id)
+def test_the_stand_ins_compute_what_torch_xla_did(case: Case, tmp_path: Path) -> None:
+    """The legacy side itself, on stand-ins: written without a look at the codemods, so two ways agree."""
+    import torch
+
+    kept = tmp_path / "values.pt"
+    command = [sys.executable, str(RECORDINGS.parent / "keep.py"), "stand_ins", case.release, str(kept)]
+    command += [str(FIXTURES / case.before), *(each.format(folder=tmp_path) for each in case.arguments)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "stub reference" in done.stderr
+    values: dict[str, object] = torch.load(kept, weights_only=True)
+    expected = _values(case, json.loads(case.recording.read_text("utf-8")))
+    # The real device has a name of its own, and plain data are all that is kept.
+    assert values.keys() >= expected.keys()
+    for name, value in expected.items():
+        if not (isinstance(value, str) and "{folder}" in value):
+            assert _alike(values[name], value, case), (name, values[name], value)
+
+
 def _run(case: Case, folder: Path) -> Completed:
-    script = FIXTURES / case.after
-    if not case.arguments and not case.needs_model:
-        return run_of(script, case.processes)
-    arguments = [each.format(folder=folder) for each in case.arguments]
-    return run_on_cpu(script, *arguments, processes=case.processes)
+    # A script that writes gets a folder of its own, the same one for all cases of that script.
+    written = folder.parent / case.after.replace("/", "_")
+    arguments = tuple(each.format(folder=written) for each in case.arguments)
+    return run_of(FIXTURES / case.after, case.processes, arguments)
 
 
 def _values(case: Case, recorded: Mapping[str, object]) -> dict[str, object]:

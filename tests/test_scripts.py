@@ -15,7 +15,7 @@ import pytest
 from neuronmigrate import files, run
 from neuronmigrate.config import Settings
 from neuronmigrate.plan import Report, State
-from tests.fixtures_lib import FOLDER
+from tests.fixtures_lib import FOLDER, run_of
 from tests.on_cpu import run_on_cpu
 from tests.tiny_models import save_classifier
 
@@ -72,7 +72,7 @@ def test_the_classifier_computes_what_plain_code_does(
 ) -> None:
     texts = ["a fine film", "this long film was dull"]
     monkeypatch.setenv("MODEL_DIR", str(model_dir))
-    ran = run_on_cpu(FOLDER / "scripts" / "classify" / "after" / "classify.py", *texts)
+    ran = run_of(FOLDER / "scripts" / "classify" / "after" / "classify.py", 1, tuple(texts))
     scores = ran.values["scores"]
     assert isinstance(scores, list)
     # Sums of float32 are taken in another order when another number of threads is free.
@@ -84,7 +84,7 @@ def test_the_service_computes_what_plain_code_does(model_dir: Path, monkeypatch:
     texts = ["a fine film", "this long film was dull", "good"]
     monkeypatch.setenv("MODEL_DIR", str(model_dir))
     folder = FOLDER / "scripts" / "sentiment_service" / "after"
-    ran = run_on_cpu(folder / "app.py", "--once", *texts, cwd=folder)
+    ran = run_of(folder / "app.py", 1, ("--once", *texts))
     answers = json.loads(ran.stdout)
     # The legacy compiler cast to bfloat16, so the weights are bfloat16 now; the padding is the script's own.
     for answer, row in zip(answers, _plain_scores(model_dir, texts, "bfloat16"), strict=True):

@@ -4,7 +4,8 @@ From `trainers/transformers.py`, `accelerate/accelerator.py` and `accelerate/opt
 torch_xla's ZeroRedundancyOptimizer:
 
 - With ZeRO-1 (the default) the optimizer works on copies: float32 with `bf16=True` and master weights,
-  **bfloat16 otherwise**, also for a float32 model, whose weights are then written back rounded.
+  **bfloat16 otherwise**, also for a float32 model, whose weights come back from there. Here each step
+  rounds them; torch_xla on a CPU keeps more digits inside a step and rounds only what it stores.
 - Clipping is `norm + 1e-6`, on the gradients averaged over the ranks.
 - The loss of a model that takes loss arguments is divided by the labels of all micro-batches; of its two
   kinds, the package's own Llama and Qwen3 gave sums before, all others the mean, which came out too small.
