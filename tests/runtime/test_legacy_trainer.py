@@ -58,7 +58,8 @@ def _trained(folder: Path, model: torch.nn.Module, **fields: object) -> list[dic
     trainer = NeuronTrainer(model, args, train_dataset=ROWS)
     torch.manual_seed(1)
     trainer.train()
-    return trainer.state.log_history
+    log: list[dict[str, float]] = trainer.state.log_history
+    return log
 
 
 def test_three_steps_equal_a_loop_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def test_devices_are_checked() -> None:
 
 def test_libraries_find_the_package() -> None:
     import torch_neuronx  # type: ignore[import-not-found]
-    from accelerate.utils import is_neuron_available  # type: ignore[import-untyped]
+    from accelerate.utils import is_neuron_available
     from transformers.utils.import_utils import is_torch_neuron_available
 
     assert is_torch_neuron_available() and is_neuron_available()
