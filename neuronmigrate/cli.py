@@ -42,7 +42,7 @@ Tpu = Annotated[
 ]
 Compile = Annotated[
     bool | None,
-    typer.Option("--compile/--no-compile", help="Accepted, but no codemod adds torch.compile yet."),
+    typer.Option("--compile/--no-compile", help="Compile models of Optimum Neuron in place after their loads."),
 ]
 CommentReviews = Annotated[
     bool | None,

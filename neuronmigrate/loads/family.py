@@ -102,7 +102,7 @@ class Family:
         """Add what a load needs besides its own call."""
 
     def compiled(self, load: Load) -> tuple[str, ...]:
-        """What of an object `--compile` compiles: parts of it such as `.unet`, or the empty text for all of it."""
+        """What `--compile` compiles: parts of an object such as `.unet`, or the empty text for all of it."""
         return ("",)
 
     def compile(self, site: Site, group: Group, load: Load) -> None:
