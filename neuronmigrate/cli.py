@@ -42,7 +42,7 @@ Tpu = Annotated[
 ]
 Compile = Annotated[
     bool | None,
-    typer.Option("--compile/--no-compile", help="Compile models of Optimum Neuron in place after their loads."),
+    typer.Option("--compile/--no-compile", help="Compile models of Optimum Neuron in place."),
 ]
 CommentReviews = Annotated[
     bool | None,
