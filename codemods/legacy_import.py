@@ -14,7 +14,7 @@ import libcst as cst
 
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
-from neuronmigrate.imports import guarded_try, imported_name
+from neuronmigrate.imports import gives_up, guarded_try, imported_name
 from neuronmigrate.names import Binding
 from neuronmigrate.processes import REGISTERS, xla_starts
 from neuronmigrate.site import Site
@@ -79,7 +79,7 @@ def _stays(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> s
     if root in site.blocked:
         return f"a string in this file leans on `{site.blocked[root]}`"
     guard = next((around for around in site.ancestors(alias) if isinstance(around, cst.Try)), None)
-    if guard is not None and not guarded_try(guard):
+    if guard is not None and not guarded_try(guard) and not gives_up(site.names, guard):
         return "a `try` around it decides by whether it can be imported"
     return ""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import catalogue, edits
 from neuronmigrate.apply import apply
 from neuronmigrate.edits import Statement
 from neuronmigrate.names import Binding, Names, Scope, ScopeKind
@@ -582,7 +582,7 @@ class Settler:
         if guard is None:
             return False
         if not guarded_try(guard):
-            return True
+            return not gives_up(self.names, guard)
         for small in _smalls(guard.body):
             assert isinstance(small, (cst.Import, cst.ImportFrom))
             assert not isinstance(small.names, cst.ImportStar)
@@ -708,6 +708,34 @@ def guarded_try(node: cst.Try) -> bool:
         )
         for handler in node.handlers
         for small in _smalls(handler.body)
+    )
+
+
+def gives_up(names: Names, guard: cst.Try) -> bool:
+    """Whether a `try` with more in it than legacy imports ends what runs here when one of them fails."""
+    if all(_is_legacy_import(names, small) for small in _smalls(guard.body)):
+        return False
+    return bool(guard.handlers) and all(_leaves(names, handler.body) for handler in guard.handlers)
+
+
+def _is_legacy_import(names: Names, small: cst.CSTNode) -> bool:
+    if not isinstance(small, (cst.Import, cst.ImportFrom)) or isinstance(small.names, cst.ImportStar):
+        return False
+    bindings = [binding for alias in small.names for binding in names.bound_by(alias)]
+    return all(catalogue.is_legacy(imported_name(binding)) for binding in bindings)
+
+
+def _leaves(names: Names, block: cst.BaseSuite) -> bool:
+    """Whether a block ends the function or the program."""
+    smalls = list(_smalls(block))
+    small = smalls[-1] if smalls else None
+    if isinstance(small, (cst.Return, cst.Raise)):
+        return True
+    call = small.value if isinstance(small, cst.Expr) else None
+    return isinstance(call, cst.Call) and names.name_of(call.func) in (
+        "builtins.exit",
+        "os._exit",
+        "sys.exit",
     )
 
 
