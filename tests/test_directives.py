@@ -87,14 +87,14 @@ def test_an_ignore_inside_a_group_leaves_the_whole_group() -> None:
 
 
 def test_a_mark_is_not_left_twice() -> None:
-    first = after(run("xm.save(1, 2)\n"))
+    first = after(run("xm.reduce_scatter(1, 2)\n"))
     assert first.count("TODO(neuronmigrate)") == 1
     again = migrate("train.py", first.encode(), Project.empty(), Settings())
     assert again.after is None
 
 
 def test_a_mark_that_a_person_changed_stays() -> None:
-    text = "# TODO(neuronmigrate): [legacy-name] ask Ann before this is touched\nxm.save(1, 2)\n"
+    text = "# TODO(neuronmigrate): [legacy-name] ask Ann before this is touched\nxm.reduce_scatter(1, 2)\n"
     assert run(text).after is None
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -282,8 +283,12 @@ class TestPlugin:
 
     def run(self, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         (folder / "test_it.py").write_text(self.TEST)
+        # Where neuronmigrate is installed pytest finds the plugin by itself, and takes no second one.
+        found = {each.value for each in entry_points(group="pytest11")}
+        plugin = "neuronmigrate.runtime.pytest_plugin"
+        named = [] if plugin in found else ["-p", plugin]
         return subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "neuronmigrate.runtime.pytest_plugin", *options],
+            [sys.executable, "-m", "pytest", *named, *options],
             cwd=folder,
             capture_output=True,
             text=True,
