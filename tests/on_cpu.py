@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuronmigrate import runtime
-
 if TYPE_CHECKING:
     import torch
 
@@ -113,6 +111,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(done.stdout)
         sys.stderr.write(done.stderr)
         return 0
+    # Imported here: the oracles take `execute` from this file, where there is no neuronmigrate.
+    from neuronmigrate import runtime
+
     os.environ.update(_quiet_environment())
     runtime.activate(quiet=True)
     return execute(options.script, options.arguments, options.keep)
