@@ -176,6 +176,8 @@ class Load:
     """What has to be set on the object, because it cannot be given to each of its calls."""
     artefact: Artefact | None = None
     """What another place of the project exported, when this loads its compiled files."""
+    folder: cst.BaseExpression | None = None
+    """The folder of compiled files in whose place the original is loaded."""
     compiled_by: Load | None = None
     """The load of this file that wrote the folder it loads."""
 

@@ -227,7 +227,7 @@ class Family:
                 self._leave(site, load, load.refused)
                 pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
-            self._rewrite(site, members, stay)
+            self._rewrite(site, members, stay, saved)
 
     def _reached(self, site: Site, load: Load) -> set[object]:
         """What the rewrite of a load may touch: dictionaries, variables, calls."""
@@ -253,7 +253,7 @@ class Family:
                 return around, parent.attr.value
         return None, ""
 
-    def _rewrite(self, site: Site, loads: list[Load], stay: set[cst.CSTNode]) -> None:
+    def _rewrite(self, site: Site, loads: list[Load], stay: set[cst.CSTNode], saved: Saved) -> None:
         group = site.group(loads[0].use)
         # A call that two models share is rewritten for the first of them: for one whose outputs were float32.
         ordered = sorted(loads, key=lambda each: not each.as_float32)
@@ -272,6 +272,7 @@ class Family:
             else:
                 self.renamed(group, load)
             self.finish(site, group, load)
+            saved.redirect(group, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
             if load.todo:
