@@ -85,6 +85,8 @@ class Pipelines(Family):
             settle_cast(site, load)
         if task == "question-answering" and not load.refused:
             load.refuse(pipelines.answers(site, load))
+        elif pipelines.removed(task):
+            load.refuse(f"Transformers 5 has no pipeline for `{task}`")
         if task == "feature-extraction":
             _sentences(site, load)
 
@@ -154,7 +156,9 @@ class Pipelines(Family):
     def by_hand(self, load: Load) -> str:
         """What a person can write where a pipeline is only marked."""
         plain = '`transformers.pipeline(task, original id, dtype=torch.float32, device="neuron")`'
-        return f"by hand: {_BY_HAND.get(pipelines.task_of(load), plain)}"
+        task = pipelines.task_of(load)
+        gone = pipelines.REMOVED.get(pipelines.removed(task), plain)
+        return f"by hand: {_BY_HAND.get(task, gone)}"
 
     def advice(self, use: Use) -> str:
         """What to do with the function as a value."""

@@ -295,6 +295,8 @@ def instance_type(site: Site, load: Load, given: Given) -> None:
     """Drop the chip that was compiled for, and say which chips run natively."""
     load.drop(given.seen)
     built = edits.short(constant(site, given.seen))
+    if built.strip("\"'").startswith(("trn2", "trn3")):
+        return
     load.todo.append(f"it was built for {built}: the native device is Trainium 2 and 3 alone")
 
 

@@ -66,8 +66,10 @@ REMOVED = {
     "text2text-generation": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
     "translation": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
     "visual-question-answering": "use `image-text-to-text` with a model for it",
+    "vqa": "use `image-text-to-text` with a model for it",
+    "image-to-image": "use a pipeline of Diffusers",
 }
-"""Tasks that Transformers 5 has no pipeline for, and what to do."""
+"""Tasks that Transformers 5 has no pipeline for, and what to do (`REMOVED_TASKS` of its pipelines)."""
 
 
 def _inner(site: Site, load: Load, given: Given) -> None:
@@ -154,6 +156,12 @@ class Calls:
 def task_of(load: Load) -> str:
     """The task of a pipeline; empty when it is not written out."""
     return text_of(load.values["task"]) if "task" in load.values else ""
+
+
+def removed(task: str) -> str:
+    """The entry of REMOVED for a task; empty if Transformers 5 has a pipeline for it."""
+    name = "translation" if task.startswith("translation_") else task
+    return name if name in REMOVED else ""
 
 
 def written(site: Site, group: Group, load: Load, made: Load | None) -> cst.Call:
@@ -382,13 +390,13 @@ def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) ->
         None,
     )
     text = text_of(constant(site, task)) if task is not None else ""
-    removed = "translation" if text.startswith("translation_") else text
-    if removed == "question-answering" and _answer_natively(site, group, call):
+    gone = removed(text)
+    if gone == "question-answering" and _answer_natively(site, group, call):
         todo.append(f"line {site.positions.span(call).line}: {ANSWERED}")
         return
-    if removed in REMOVED:
+    if gone:
         site.mark(
-            call, "transformers.pipeline", f"Transformers 5 has no pipeline for `{text}`", REMOVED[removed]
+            call, "transformers.pipeline", f"Transformers 5 has no pipeline for `{text}`", REMOVED[gone]
         )
         return
     places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
@@ -435,6 +443,11 @@ def hand_to_legacy(site: Site, group: Group, made: Load, call: cst.Call) -> None
     if not load.refused and answering:
         load.refused = answers(site, load)
         why = ANSWERED
+    gone = removed(task_of(load))
+    if gone and not answering:
+        # The model is a native one all the same.
+        site.mark(call, use.name, f"Transformers 5 has no pipeline for `{task_of(load)}`", REMOVED[gone])
+        return
     if load.refused:
         group.refuse(load.refused)
     elif answering:
