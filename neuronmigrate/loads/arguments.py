@@ -178,6 +178,8 @@ class Load:
     """What another place of the project exported, when this loads its compiled files."""
     folder: cst.BaseExpression | None = None
     """The folder of compiled files in whose place the original is loaded."""
+    frozen: bool = False
+    """Whether it has to be told to record no gradients, since a call of it cannot be."""
     compiled_by: Load | None = None
     """The load of this file that wrote the folder it loads."""
 

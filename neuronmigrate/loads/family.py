@@ -266,7 +266,10 @@ class Family:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
-            self.place(site, group, load, self.written(site, group, load))
+            new = self.written(site, group, load)
+            if load.frozen:
+                new = edits.expression("{model}.requires_grad_(False)", model=new)
+            self.place(site, group, load, new)
             if load.through:
                 self._rename_values(site, group, load)
             else:
@@ -275,6 +278,8 @@ class Family:
             saved.redirect(group, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
+            if load.frozen:
+                why += "; its weights record no gradients, as a call of it cannot be put under `no_grad`"
             if load.todo:
                 todo = "; ".join(dict.fromkeys(load.todo))
                 group.review(load.call, load.use.name, why, todo, numerics=load.numerics)
@@ -330,8 +335,8 @@ class Family:
             group = site.group()
             for call, method, name, place in calls:
                 moved = self.on_call_elsewhere(site, group, call, name, method)
-                if moved.refused:
-                    group.refuse(moved.refused)
+                if moved.refused or moved.freeze:
+                    group.refuse(moved.refused or moved.freeze)
                 why = f"the model of {place} is on the device: {moved.why}"
                 if moved.todo:
                     group.review(call, name, why, "; ".join(moved.todo))
@@ -384,6 +389,7 @@ class Family:
                 if answer.refused:
                     group.refuse(f"`{shown}`: {answer.refused}")
                 todo.extend(answer.todo)
+                load.frozen = load.frozen or bool(answer.freeze)
                 if _expects_a_refusal(site, called):
                     todo.append(
                         f"line {line}: inputs longer than the compiled length raised ValueError; now they run"
