@@ -33,6 +33,18 @@ _FLAGS = frozenset(
     {"interpolate_pos_encoding", "output_attentions", "output_hidden_states", "return_dict", "return_loss"}
     | {"use_cache"}
 )
+# Bases of classes whose parameters are trained, as a rule by code that stands elsewhere.
+_MODULES = frozenset(
+    {
+        "lightning.LightningModule",
+        "lightning.pytorch.LightningModule",
+        "pytorch_lightning.LightningModule",
+        "torch.nn.Module",
+        "torch.nn.modules.module.Module",
+        "transformers.PreTrainedModel",
+    }
+)
+_TRAINERS = ("torch.optim.", "transformers.Trainer", "transformers.Seq2SeqTrainer")
 _LOOKERS = frozenset(
     {"builtins.hasattr", "builtins.id", "builtins.isinstance", "builtins.len", "builtins.type"}
 )
@@ -221,9 +233,10 @@ def _no_grad_place(site: Site, node: cst.CSTNode) -> cst.BaseSmallStatement | No
             "its statement gives way to other code (`await`, `yield`), which would run without gradients "
             "too: give its output a name first"
         )
-    if _trains(site) and not _is_plain(site, node) and not _is_printed(site, small):
+    trains = _trains(site) or is_module(site, site.names.class_of(node))
+    if trains and not _is_plain(site, node) and not _is_printed(site, small):
         raise _Refused(
-            "its statement computes more, in a file that trains: under `torch.no_grad()` that would get "
+            "its statement computes more, in code that trains: under `torch.no_grad()` that would get "
             "no gradient either; give its output a name first"
         )
     return small
@@ -249,7 +262,8 @@ def _trains(site: Site) -> bool:
         signs = [
             call
             for call in site.nodes(cst.Call)
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward"
+            if (isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward")
+            or (site.name_of(call.func) or "").startswith(_TRAINERS)
         ]
         methods = [
             each
@@ -258,6 +272,12 @@ def _trains(site: Site) -> bool:
         ]
         site.notes["trains"] = {*signs, *methods}
     return bool(site.notes["trains"])
+
+
+def is_module(site: Site, owner: cst.ClassDef | None) -> bool:
+    """Whether a class is a module of PyTorch."""
+    bases = owner.bases if owner is not None else ()
+    return any(site.name_of(each.value) in _MODULES for each in bases)
 
 
 def _is_plain(site: Site, node: cst.CSTNode) -> bool:

@@ -21,7 +21,7 @@ from neuronmigrate.loads.classes import loads_through
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
-from neuronmigrate.moving import Moved, model_of, move_call
+from neuronmigrate.moving import Moved, is_module, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
 
@@ -276,6 +276,7 @@ class Family:
                 self.renamed(group, load)
             self.finish(site, group, load)
             saved.redirect(group, load)
+            load.todo += _as_submodule(site, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
             if load.frozen:
@@ -502,7 +503,7 @@ class Family:
             todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
-        if name in pipelines.NATIVE:
+        if pipelines.is_native(name):
             pipelines.hand_to_native(site, group, call, todo)
         elif name in (
             "builtins.print",
@@ -535,6 +536,21 @@ def _pushed(call: cst.Call) -> cst.Call | None:
         return None
     kept = [arg.with_changes(keyword=cst.Name(_PUSHED[name])) for name, arg in options.items()]
     return edits.with_arguments(call, [cst.Arg(repository), *kept])
+
+
+def _as_submodule(site: Site, load: Load) -> list[str]:
+    """What is said of a model that a module of the user keeps: a legacy one was no `torch.nn.Module`."""
+    assign = site.parent(load.call)
+    target = assign.targets[0].target if isinstance(assign, cst.Assign) else None
+    owner = next((each for each in site.ancestors(load.call) if isinstance(each, cst.ClassDef)), None)
+    if owner is None or not isinstance(target, cst.Attribute) or not isinstance(target.value, cst.Name):
+        return []
+    if target.value.value != "self" or not is_module(site, owner):
+        return []
+    return [
+        f"`{edits.short(target)}` is a submodule now: `parameters()`, `state_dict()`, `train()` and `to()` "
+        f"of `{owner.name.value}` reach it, which the compiled model was not part of"
+    ]
 
 
 def set_late(site: Site, group: Group, load: Load, template: str, **holes: cst.BaseExpression) -> bool:

@@ -5,6 +5,7 @@ Sources: pipelines/transformers/base.py of optimum-neuron 0.0.7 to 0.4.5, pipeli
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import libcst as cst
@@ -33,6 +34,8 @@ LEGACY = tuple(
     for module in ("", "pipelines.", "pipelines.transformers.", "pipelines.transformers.base.")
 )
 NATIVE = ("transformers.pipeline", "transformers.pipelines.pipeline")
+_CLASS = re.compile(r"transformers\.(?:pipelines\.)?(?:\w+\.)?(\w+)Pipeline")
+"""The classes of Transformers' pipelines, such as `TextClassificationPipeline`."""
 
 # What the legacy function loaded when no model was named; for text generation it changed with 0.2.0.
 DEFAULTS = {
@@ -70,6 +73,14 @@ REMOVED = {
     "image-to-image": "use a pipeline of Diffusers",
 }
 """Tasks that Transformers 5 has no pipeline for, and what to do (`REMOVED_TASKS` of its pipelines)."""
+_TASKS = {
+    "QuestionAnswering": "question-answering",
+    "Summarization": "summarization",
+    "Text2TextGeneration": "text2text-generation",
+    "Translation": "translation",
+    "VisualQuestionAnswering": "visual-question-answering",
+}
+"""Pipeline classes that went with their tasks."""
 
 
 def _inner(site: Site, load: Load, given: Given) -> None:
@@ -375,6 +386,11 @@ def _loaded(
 # Model objects that are handed to a pipeline.
 
 
+def is_native(name: str | None) -> bool:
+    """Whether a name is that of Transformers' function or of a class that it makes."""
+    return name in NATIVE or (name is not None and _CLASS.fullmatch(name) is not None)
+
+
 def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
     """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
     moved = site.notes.setdefault("moved", set())
@@ -390,8 +406,12 @@ def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) ->
         None,
     )
     text = text_of(constant(site, task)) if task is not None else ""
+    name = site.name_of(call.func) or ""
+    made = _CLASS.fullmatch(name)
+    if made is not None:
+        text = _TASKS.get(made[1], "")
     gone = removed(text)
-    if gone == "question-answering" and _answer_natively(site, group, call):
+    if made is None and gone == "question-answering" and _answer_natively(site, group, call):
         todo.append(f"line {site.positions.span(call).line}: {ANSWERED}")
         return
     if gone:
