@@ -39,7 +39,16 @@ from neuronmigrate.loads.arguments import (
     text_of,
 )
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family
-from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, move_together, pad_left
+from neuronmigrate.loads.generate import (
+    LENGTHS,
+    LOW_LEVEL,
+    Asked,
+    asked,
+    asked_by,
+    cap,
+    move_together,
+    pad_left,
+)
 from neuronmigrate.loads.settings import write_setting
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
 from neuronmigrate.moving import Moved, model_of
@@ -887,6 +896,10 @@ class Decoders(_Compiled):
         if low:
             return Moved(f"`{low[0]}` belongs to the old decoding loop")
         todo = pad_left(site, group, asks)
+        if site.project.legacy_of(site.path).release.release < (0, 2, 0):
+            todo += cap(site, group, asks, None)
+            if LENGTHS & asks.settings.keys():
+                todo.append("generation ended at the `sequence_length` that was compiled in, prompt included")
         if asks.samples():
             todo.append("sampling draws other random numbers than before")
         if asks.processors():

@@ -15,7 +15,7 @@ import libcst as cst
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.loads import pipelines
-from neuronmigrate.loads.arguments import Load, constant, text_of
+from neuronmigrate.loads.arguments import Load, constant, sorted_arguments, text_of
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.family import Family
 from neuronmigrate.loads.releases import by_release
@@ -70,6 +70,8 @@ class Pipelines(Family):
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Work out the checkpoint and the dtype."""
         task = pipelines.task_of(load)
+        if pipelines.is_gone(load):
+            load.refuse(f"Transformers 5 has no pipeline for `{task}`")
         model = load.values.get("model_id")
         if model is not None and (made := _made_elsewhere(site, model)):
             load.todo.append(f"the model is loaded at {made}: it has to be a native one")
@@ -85,8 +87,6 @@ class Pipelines(Family):
             settle_cast(site, load)
         if task == "question-answering" and not load.refused:
             load.refuse(pipelines.answers(site, load))
-        elif pipelines.removed(task):
-            load.refuse(f"Transformers 5 has no pipeline for `{task}`")
         if task == "feature-extraction":
             _sentences(site, load)
 
@@ -168,6 +168,8 @@ class Pipelines(Family):
 def _gets_model(site: Site, use: Use) -> bool:
     """Whether a pipeline gets a legacy model that this file loads."""
     if use.call is None:
+        return False
+    if pipelines.is_gone(sorted_arguments(site, use, use.call, "", pipelines.TABLE)):
         return False
     given = [arg for arg in use.call.args if arg.keyword and arg.keyword.value == "model"]
     given += [arg for arg in use.call.args[1:2] if not arg.keyword and not arg.star]

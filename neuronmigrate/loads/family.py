@@ -626,11 +626,16 @@ def _is_input_device(site: Site, node: cst.Attribute) -> bool:
 
 
 def is_annotation(site: Site, node: cst.CSTNode) -> bool:
+    """Whether a class is used as a type: in an annotation, or as the first argument of `typing.cast`."""
+    inside = node
     for around in site.ancestors(node):
         if isinstance(around, cst.Annotation):
             return True
+        if isinstance(around, cst.Call) and site.name_of(around.func) == "typing.cast":
+            return inside is around.args[0]
         if isinstance(around, (cst.Call, cst.BaseSmallStatement)):
             return False
+        inside = around
     return False
 
 

@@ -131,6 +131,11 @@ TABLE = Table(
 )
 
 
+def is_gone(load: Load) -> bool:
+    """Whether Transformers 5 has no pipeline for its task, and no function takes its place."""
+    return removed(task_of(load)) not in ("", "question-answering")
+
+
 @dataclass(frozen=True)
 class Calls:
     """The calls of a pipeline that can be seen, and whether there may be others."""
@@ -455,19 +460,16 @@ def hand_to_legacy(site: Site, group: Group, made: Load, call: cst.Call) -> None
     use = _use_of(site, call)
     if call in moved or use is None:
         return
+    load = sorted_arguments(site, use, call, NATIVE[0], TABLE)
+    if is_gone(load):
+        return  # the model is a native one all the same
     moved.add(call)
     site.settled.add(use)
-    load = sorted_arguments(site, use, call, NATIVE[0], TABLE)
     answering = task_of(load) == "question-answering"
     why = "Transformers' pipeline gets the model and is told to stay on the device"
     if not load.refused and answering:
         load.refused = answers(site, load)
         why = ANSWERED
-    gone = removed(task_of(load))
-    if gone and not answering:
-        # The model is a native one all the same.
-        site.mark(call, use.name, f"Transformers 5 has no pipeline for `{task_of(load)}`", REMOVED[gone])
-        return
     if load.refused:
         group.refuse(load.refused)
     elif answering:
@@ -488,7 +490,9 @@ def left_with(site: Site, model: cst.Call) -> None:
         arg = site.parent(each.node)
         call = site.parent(arg) if isinstance(arg, cst.Arg) else None
         use = _use_of(site, call) if isinstance(call, cst.Call) else None
-        if use is not None and use not in site.settled:
+        if use is None or use.call is None or is_gone(sorted_arguments(site, use, use.call, "", TABLE)):
+            continue
+        if use not in site.settled:
             site.settled.add(use)
             site.mark(
                 use.whole,
