@@ -39,9 +39,18 @@ from neuronmigrate.loads.arguments import (
     text_of,
 )
 from neuronmigrate.loads.family import GONE_ATTRIBUTES, Family
-from neuronmigrate.loads.generate import LOW_LEVEL, Asked, asked, asked_by, cap, move_together, pad_left
+from neuronmigrate.loads.generate import (
+    LENGTHS,
+    LOW_LEVEL,
+    Asked,
+    asked,
+    asked_by,
+    cap,
+    move_together,
+    pad_left,
+)
 from neuronmigrate.loads.settings import write_setting
-from neuronmigrate.loads.sources import Saved, is_export, path_text, settle_source
+from neuronmigrate.loads.sources import Saved, is_export, settle_source
 from neuronmigrate.moving import Moved, model_of
 from neuronmigrate.names import Binding, Kind, dotted_name
 from neuronmigrate.plan import Numerics
@@ -541,8 +550,6 @@ class _Compiled(Family):
         if not load.refused and export is not None:
             self.settle(site, export, saved)
             _as_exported(site, load, export)
-        if load.artefact is not None and folder is not None:
-            load.todo += _other_readers(site, folder)
         if not load.refused and not self.can_place(site, load):
             load.refuse("it is loaded inside an expression: give the model a name first")
         if not load.refused:
@@ -729,19 +736,6 @@ def _as_exported(site: Site, load: Load, export: Load) -> None:
             load.refuse(f"what `{edits.short(value)}` means where the folder is written is not so here")
 
 
-def _other_readers(site: Site, folder: cst.BaseExpression) -> list[str]:
-    """What else is read from a compiled folder, such as a tokenizer: nothing writes that folder any more."""
-    text = path_text(site, folder)
-    found = []
-    for call in site.nodes(cst.Call):
-        name = site.name_of(call.func) or ""
-        reads = name.startswith("transformers.") and name.endswith(".from_pretrained") and call.args
-        if reads and text and path_text(site, call.args[0].value) == text:
-            line = site.positions.span(call).line
-            found.append(f"line {line}: `{edits.short(call)}` reads that folder too: name the original")
-    return found
-
-
 def _pinned_later(site: Site) -> bool:
     legacy = site.project.legacy_of(site.path)
     return not legacy.assumed and legacy.release.release >= (0, 4, 0)
@@ -905,6 +899,10 @@ class Decoders(_Compiled):
         if low:
             return Moved(f"`{low[0]}` belongs to the old decoding loop")
         todo = pad_left(site, group, asks)
+        if site.project.legacy_of(site.path).release.release < (0, 2, 0):
+            todo += cap(site, group, asks, None)
+            if LENGTHS & asks.settings.keys():
+                todo.append("generation ended at the `sequence_length` that was compiled in, prompt included")
         if asks.samples():
             todo.append("sampling draws other random numbers than before")
         if asks.processors():

@@ -1,10 +1,11 @@
 """Legacy names that stand in strings: module names, environment variables and command lines.
 
-`mock.patch("torch_xla...")`, `find_spec("optimum.neuron")`, `eval(f"optimum.neuron.{name}")` and their
-like fail, or silently choose another path, once the legacy package is gone, so they are marked, and
-imports of that package stay in the file. Environment variables that no longer act and commands that no
-longer exist are marked with what takes their place, and so are the backends of torch.distributed and
-torch.compile that legacy packages register. Documentation strings are left alone.
+`mock.patch("torch_xla...")`, `find_spec("optimum.neuron")`, `eval(f"optimum.neuron.{name}")` and their like
+fail, or silently choose another path, once the legacy package is gone, so they are marked, and `import`
+statements of that package stay in the file. The name of a logger is only noted. Environment variables that
+no longer act and commands that no longer exist are marked with what takes their place, and so are the
+backends of torch.distributed and torch.compile that legacy packages register. Documentation strings are
+left alone.
 """
 
 from __future__ import annotations
@@ -107,6 +108,9 @@ def _module(site: Site, node: cst.BaseExpression, text: str) -> bool:
     whole = "\0" not in text and "." in name
     if function not in _PROBES and not whole and not _is_key_of_modules(site, node):
         return False
+    if function == "logging.getLogger":
+        site.note(node, name, "a logger of a package that is gone: what is set on it does nothing")
+        return True
     root = name.partition(".")[0]
     site.blocked.setdefault(root, edits.short(node))
     why = _PROBES.get(function or "", "a string names a legacy module")

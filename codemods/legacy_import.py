@@ -76,7 +76,8 @@ def _stays(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> s
     if binding.scope is site.names.module_scope and site.project.imported_elsewhere(site.path, binding.name):
         return f"another module imports `{binding.name}` from here"
     root = name.partition(".")[0]
-    if root in site.blocked:
+    # What is looked up by its dotted name is found through an `import`, not through `from ... import`.
+    if root in site.blocked and not isinstance(site.parent(alias), cst.ImportFrom):
         return f"a string in this file leans on `{site.blocked[root]}`"
     guard = next((around for around in site.ancestors(alias) if isinstance(around, cst.Try)), None)
     if guard is not None and not guarded_try(guard) and not gives_up(site.names, guard):

@@ -15,7 +15,7 @@ import libcst as cst
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.loads import pipelines
-from neuronmigrate.loads.arguments import Load, constant, text_of
+from neuronmigrate.loads.arguments import Load, constant, sorted_arguments, text_of
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.family import Family
 from neuronmigrate.loads.releases import by_release
@@ -74,6 +74,8 @@ class Pipelines(Family):
     def settle(self, site: Site, load: Load, saved: Saved) -> None:
         """Work out the checkpoint and the dtype."""
         task = pipelines.task_of(load)
+        if pipelines.is_gone(load):
+            load.refuse(f"Transformers 5 has no pipeline for `{task}`")
         model = load.values.get("model_id")
         if model is not None and (made := _made_elsewhere(site, model)):
             load.todo.append(f"the model is loaded at {made}: it has to be a native one")
@@ -158,7 +160,9 @@ class Pipelines(Family):
     def by_hand(self, load: Load) -> str:
         """What a person can write where a pipeline is only marked."""
         plain = '`transformers.pipeline(task, original id, dtype=torch.float32, device="neuron")`'
-        return f"by hand: {_BY_HAND.get(pipelines.task_of(load), plain)}"
+        task = pipelines.task_of(load)
+        gone = pipelines.REMOVED.get(pipelines.removed(task), plain)
+        return f"by hand: {_BY_HAND.get(task, gone)}"
 
     def advice(self, use: Use) -> str:
         """What to do with the function as a value."""
@@ -168,6 +172,8 @@ class Pipelines(Family):
 def _gets_model(site: Site, use: Use) -> bool:
     """Whether a pipeline gets a legacy model that this file loads."""
     if use.call is None:
+        return False
+    if pipelines.is_gone(sorted_arguments(site, use, use.call, "", pipelines.TABLE)):
         return False
     given = [arg for arg in use.call.args if arg.keyword and arg.keyword.value == "model"]
     given += [arg for arg in use.call.args[1:2] if not arg.keyword and not arg.star]

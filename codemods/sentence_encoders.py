@@ -186,6 +186,9 @@ def _encode(
             args.append(arg)
         elif name in KEPT:
             args.append(arg if arg.keyword else edits.keyword(name, arg.value))
+        elif name == "batch_size":
+            # It was ignored; the numbers are the same with any.
+            args.append(arg)
         elif name == "max_length":
             todo.append(
                 f"texts were cut to `max_length={edits.short(arg.value)}`: set `max_seq_length` to it"
@@ -193,7 +196,7 @@ def _encode(
     # Tokenizer keywords, and those of the native `encode`, which the old one handed to its tokenizer.
     kind = given.get("output_value")
     plain = kind is None or edits.code_of(kind).strip("\"'") == "sentence_embedding"
-    if size is not None:
+    if size is not None and "batch_size" not in given:
         args.append(edits.keyword("batch_size", size.deep_clone()))
     if plain:
         args.append(edits.keyword("convert_to_tensor", cst.Name("True")))

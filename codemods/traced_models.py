@@ -3,9 +3,10 @@
 The native device needs no export: the plain Transformers class loads the original checkpoint with
 `device_map="neuron"`, and shapes and compiler options go. What the old class did by itself is written
 out: it held float32 weights whatever the checkpoint holds, so `dtype` is written; it took and gave CPU
-tensors without gradient, so inputs are moved, calls run under `torch.no_grad()` and outputs come back.
-Tokenizer calls stay, since the old class cut its padding back. A load of a compiled folder, arguments
-that cannot be seen, and calls that cannot be followed are marked.
+tensors without gradient, so inputs are moved, calls run under `torch.no_grad()` and outputs come back;
+where a call cannot be put under it, the weights are frozen. Tokenizer calls stay, since the old class cut
+its padding back. A load of a compiled folder, arguments that cannot be seen, and calls that cannot be
+followed are marked.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class _Built:
     emitted: tuple[str, ...] = ()
     removed: frozenset[cst.CSTNode] = frozenset()
     touched: tuple[cst.CSTNode, ...] = ()
-    instead: dict[str, str] = field(default_factory=dict)
+    instead: dict[str, set[str]] = field(default_factory=dict)
 
 
 class _File:

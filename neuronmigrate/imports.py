@@ -75,8 +75,8 @@ class Settled:
     """Qualified names that new code refers to, imports included."""
     touched: tuple[cst.CSTNode, ...]
     """Import aliases and `try` statements of lines that changed."""
-    instead: dict[str, str]
-    """New local names, and the local name of the legacy import whose place each took."""
+    instead: dict[str, set[str]]
+    """New local names, and the local names of the legacy imports whose place each took."""
 
 
 class Settler:
@@ -108,7 +108,7 @@ class Settler:
         """What stands for the references inside strings that hold types."""
         self.emitted: list[str] = []
         self.touched: list[cst.CSTNode] = []
-        self.instead: dict[str, str] = {}
+        self.instead: dict[str, set[str]] = {}
         self.taken_over: set[cst.CSTNode] = set()
         """Imports of the user's that one above them makes needless."""
 
@@ -160,7 +160,11 @@ class Settler:
         self.emitted.append(ref.target)
         by_slot: dict[int, list[tuple[str, cst.CSTNode]]] = {}
         for token, node in places:
-            found = self._existing(ref, wanted, rest, node) or self._planned(wanted, rest, node)
+            found = self._existing(ref, wanted, rest, node)
+            if found is None:
+                found = self._planned(wanted, rest, node)
+                if found is not None and ref.anchor is not None:
+                    self._took_place(edits.code_of(found).partition(".")[0], ref.anchor)
             if found is not None:
                 self._put(token, node, found)
             else:
@@ -177,13 +181,26 @@ class Settler:
                 if not users:
                     continue
             final = Wanted(final.module, final.name, self._free_name(final, slot, nodes))
+            slot = self._uppermost(final, slot)
             if final not in slot.wanted:
                 slot.wanted.append(final)
             self._take_over(final, slot, nodes)
             if slot.replaces and ref.anchor is not None:
-                self.instead[final.local] = ref.anchor.name
+                self._took_place(final.local, ref.anchor)
             for token, node in users:
                 self._put(token, node, _chain(final.text, attributes))
+
+    def _took_place(self, new: str, old: Binding) -> None:
+        self.instead.setdefault(new, set()).add(old.name)
+
+    def _uppermost(self, wanted: Wanted, slot: Slot) -> Slot:
+        """The slot of a block where an import is to stand that another legacy import has asked for too."""
+        for each in self.slots:
+            if each is not slot and each.block is slot.block and wanted in each.wanted:
+                if self._height(self.slots.index(each)) <= self._height(self.slots.index(slot)):
+                    return each
+                each.wanted.remove(wanted)
+        return slot
 
     def _through_planned(
         self, wanted: Wanted, rest: str, users: list[tuple[str, cst.CSTNode]]
@@ -297,7 +314,7 @@ class Settler:
             return None
         if ref.anchor is not None and not self._always_runs(self.names.parent(self._statement(chosen.node))):
             # It is bound where the legacy import is: just as surely, and no more.
-            self.instead.setdefault(chosen.name, ref.anchor.name)
+            self._took_place(chosen.name, ref.anchor)
         return best[1]
 
     def _through_import(

@@ -33,6 +33,18 @@ _FLAGS = frozenset(
     {"interpolate_pos_encoding", "output_attentions", "output_hidden_states", "return_dict", "return_loss"}
     | {"use_cache"}
 )
+# Bases of classes whose parameters are trained, as a rule by code that stands elsewhere.
+_MODULES = frozenset(
+    {
+        "lightning.LightningModule",
+        "lightning.pytorch.LightningModule",
+        "pytorch_lightning.LightningModule",
+        "torch.nn.Module",
+        "torch.nn.modules.module.Module",
+        "transformers.PreTrainedModel",
+    }
+)
+_TRAINERS = ("torch.optim.", "transformers.Trainer", "transformers.Seq2SeqTrainer")
 _LOOKERS = frozenset(
     {"builtins.hasattr", "builtins.id", "builtins.isinstance", "builtins.len", "builtins.type"}
 )
@@ -56,6 +68,8 @@ class Convention:
 
     positional: tuple[str, ...] = ()
     """Names of its positional parameters, as far as they matter."""
+    agreed: int | None = None
+    """How many of these all native classes have in this order: what follows is written by keyword."""
     inputs: frozenset[str] = frozenset()
     """Parameters that take tensors, every other being an option; empty where all but flags do."""
     floats: frozenset[str] = frozenset()
@@ -72,8 +86,8 @@ class Convention:
     """Whether it gives one tensor, not an output object."""
 
 
-FORWARD = Convention()
-"""A direct call of an encoder."""
+FORWARD = Convention(positional=("input_ids", "attention_mask", "token_type_ids"), agreed=2)
+"""A direct call of an encoder: the order of legacy classes, which DistilBERT and MPNet do not have."""
 GENERATE = Convention(
     positional=("inputs", "generation_config"),
     inputs=frozenset(
@@ -98,6 +112,8 @@ class Moved:
     """What is left to look at."""
     why: str = "inputs are moved and outputs brought back"
     """What was done, in words."""
+    freeze: str = ""
+    """Why the model itself must record no gradients: no `torch.no_grad()` can be put around the call."""
 
 
 class _Refused(Exception):
@@ -128,13 +144,18 @@ def move_call(
     is not moved again.
     """
     moved = site.notes.setdefault("moved", set())
+    freeze, where = "", None
+    if convention.records:
+        try:
+            where = _no_grad_place(site, call)
+        except _Refused as refused:
+            freeze = str(refused)
     if call in moved:
-        return Moved()
+        return Moved(freeze=freeze)
     new_args = list(call.args if args is None else args)
     try:
         inputs = _Inputs(site, model_of(call) if model is None else model, convention, half, prepare)
         new_args = inputs.add(new_args)
-        where = _no_grad_place(site, call) if convention.records else None
     except _Refused as refused:
         return Moved(str(refused))
     new: cst.BaseExpression = call
@@ -162,7 +183,7 @@ def move_call(
         alone = where.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
         body = cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[alone])])
         group.replace_statement(where, [with_line.with_changes(body=body)])
-    return Moved(todo=(*inputs.todo, *left))
+    return Moved(todo=(*inputs.todo, *left), freeze=freeze)
 
 
 def model_of(call: cst.Call) -> cst.BaseExpression:
@@ -212,9 +233,10 @@ def _no_grad_place(site: Site, node: cst.CSTNode) -> cst.BaseSmallStatement | No
             "its statement gives way to other code (`await`, `yield`), which would run without gradients "
             "too: give its output a name first"
         )
-    if _trains(site) and not _is_plain(site, node) and not _is_printed(site, small):
+    trains = _trains(site) or is_module(site, site.names.class_of(node))
+    if trains and not _is_plain(site, node) and not _is_printed(site, small):
         raise _Refused(
-            "its statement computes more, in a file that trains: under `torch.no_grad()` that would get "
+            "its statement computes more, in code that trains: under `torch.no_grad()` that would get "
             "no gradient either; give its output a name first"
         )
     return small
@@ -240,7 +262,8 @@ def _trains(site: Site) -> bool:
         signs = [
             call
             for call in site.nodes(cst.Call)
-            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward"
+            if (isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward")
+            or (site.name_of(call.func) or "").startswith(_TRAINERS)
         ]
         methods = [
             each
@@ -249,6 +272,12 @@ def _trains(site: Site) -> bool:
         ]
         site.notes["trains"] = {*signs, *methods}
     return bool(site.notes["trains"])
+
+
+def is_module(site: Site, owner: cst.ClassDef | None) -> bool:
+    """Whether a class is a module of PyTorch."""
+    bases = owner.bases if owner is not None else ()
+    return any(site.name_of(each.value) in _MODULES for each in bases)
 
 
 def _is_plain(site: Site, node: cst.CSTNode) -> bool:
@@ -317,7 +346,18 @@ class _Inputs:
             elif not self.convention.inputs or self.brings_inputs(arg.value, seen):
                 self.mapping(arg.value)
                 seen = True
-        return self.pack(args) if self.convention.packed else list(args)
+        if self.convention.packed:
+            return self.pack(args)
+        return [self.by_keyword(args, index) for index in range(len(args))]
+
+    def by_keyword(self, args: Sequence[cst.Arg], index: int) -> cst.Arg:
+        """An argument as it is to be written: by keyword where native classes differ in the order."""
+        arg, name, agreed = args[index], self.name_at(args, index), self.convention.agreed
+        if arg.star or arg.keyword is not None or agreed is None or index < agreed:
+            return arg
+        if not name:
+            raise _Refused(f"it is called with {len(args)} positional arguments")
+        return edits.keyword(name, arg.value)
 
     def name_at(self, args: Sequence[cst.Arg], index: int) -> str:
         """The parameter that an argument is for; empty for one of a position without a name."""

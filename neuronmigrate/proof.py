@@ -14,7 +14,7 @@ import re
 import sys
 import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from neuronmigrate import targets
@@ -115,7 +115,7 @@ def prove(
     edited: Sequence[LineRange] = (),
     inserted: Sequence[int] | None = None,
     kept: Iterable[str] = (),
-    instead: Mapping[str, str] | None = None,
+    instead: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[str, ...]:
     """Check every promise about one result and return what is broken; nothing means proven.
 
@@ -186,16 +186,17 @@ def compiles(sides: Sides) -> list[str]:
     return faults
 
 
-def unbound(sides: Sides, instead: Mapping[str, str] | None = None) -> list[str]:
+def unbound(sides: Sides, instead: Mapping[str, Collection[str]] | None = None) -> list[str]:
     """No name is read that was bound before and no longer is, or only on some paths.
 
-    `instead` tells for a new name which old one it took the place of: it may be bound as weakly.
+    `instead` tells for a new name which old ones it took the place of: it may be bound as weakly.
     """
     before, after = sides.scan(sides.before), sides.scan(sides.after)
     faults = []
     for key, weak in sorted(after.weak.items(), key=lambda item: (item[1].line, item[0])):
         scope, name = key
-        old = before.weak.get((scope, (instead or {}).get(name, name)), Weak(ALWAYS, 0))
+        places = [before.weak.get((scope, each)) for each in (instead or {}).get(name, (name,))]
+        old = min(filter(None, places), key=lambda each: each.level, default=Weak(ALWAYS, 0))
         if weak.level >= min(old.level, before.weak.get(key, old).level):
             continue
         if scope == "__all__":

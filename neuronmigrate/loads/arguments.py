@@ -176,6 +176,10 @@ class Load:
     """What has to be set on the object, because it cannot be given to each of its calls."""
     artefact: Artefact | None = None
     """What another place of the project exported, when this loads its compiled files."""
+    folder: cst.BaseExpression | None = None
+    """The folder of compiled files in whose place the original is loaded."""
+    frozen: bool = False
+    """Whether it has to be told to record no gradients, since a call of it cannot be."""
     compiled_by: Load | None = None
     """The load of this file that wrote the folder it loads."""
 
@@ -293,6 +297,8 @@ def instance_type(site: Site, load: Load, given: Given) -> None:
     """Drop the chip that was compiled for, and say which chips run natively."""
     load.drop(given.seen)
     built = edits.short(constant(site, given.seen))
+    if built.strip("\"'").startswith(("trn2", "trn3")):
+        return
     load.todo.append(f"it was built for {built}: the native device is Trainium 2 and 3 alone")
 
 

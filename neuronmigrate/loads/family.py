@@ -21,7 +21,7 @@ from neuronmigrate.loads.classes import loads_through
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
-from neuronmigrate.moving import Moved, model_of, move_call
+from neuronmigrate.moving import Moved, is_module, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
 
@@ -239,7 +239,7 @@ class Family:
                 self._leave(site, load, load.refused)
                 pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
-            self._rewrite(site, members, stay)
+            self._rewrite(site, members, stay, saved)
 
     def _reached(self, site: Site, load: Load) -> set[object]:
         """What the rewrite of a load may touch: dictionaries, variables, calls."""
@@ -265,7 +265,7 @@ class Family:
                 return around, parent.attr.value
         return None, ""
 
-    def _rewrite(self, site: Site, loads: list[Load], stay: set[cst.CSTNode]) -> None:
+    def _rewrite(self, site: Site, loads: list[Load], stay: set[cst.CSTNode], saved: Saved) -> None:
         group = site.group(loads[0].use)
         # A call that two models share is rewritten for the first of them: for one whose outputs were float32.
         ordered = sorted(loads, key=lambda each: not each.as_float32)
@@ -278,7 +278,10 @@ class Family:
             # Each name comes in where the legacy import stands that this load uses.
             group.anchor = load.use.binding
             group.uncertain = not load.use.certain
-            self.place(site, group, load, self.written(site, group, load))
+            new = self.written(site, group, load)
+            if load.frozen:
+                new = edits.expression("{model}.requires_grad_(False)", model=new)
+            self.place(site, group, load, new)
             if load.through:
                 self._rename_values(site, group, load)
             else:
@@ -286,8 +289,12 @@ class Family:
             self.finish(site, group, load)
             if site.settings.compile:
                 self.compile(site, group, load)
+            saved.redirect(group, load)
+            load.todo += _as_submodule(site, load)
             load.todo += unread(site, group, load, loads)
             why = self.why(load, calls[load])
+            if load.frozen:
+                why += "; its weights record no gradients, as a call of it cannot be put under `no_grad`"
             if load.todo:
                 todo = "; ".join(dict.fromkeys(load.todo))
                 group.review(load.call, load.use.name, why, todo, numerics=load.numerics)
@@ -343,8 +350,8 @@ class Family:
             group = site.group()
             for call, method, name, place in calls:
                 moved = self.on_call_elsewhere(site, group, call, name, method)
-                if moved.refused:
-                    group.refuse(moved.refused)
+                if moved.refused or moved.freeze:
+                    group.refuse(moved.refused or moved.freeze)
                 why = f"the model of {place} is on the device: {moved.why}"
                 if moved.todo:
                     group.review(call, name, why, "; ".join(moved.todo))
@@ -397,6 +404,7 @@ class Family:
                 if answer.refused:
                     group.refuse(f"`{shown}`: {answer.refused}")
                 todo.extend(answer.todo)
+                load.frozen = load.frozen or bool(answer.freeze)
                 if _expects_a_refusal(site, called):
                     todo.append(
                         f"line {line}: inputs longer than the compiled length raised ValueError; now they run"
@@ -509,7 +517,7 @@ class Family:
             todo.append(f"line {line}: the model goes where it cannot be followed; {self.lost_calls}")
             return
         name = site.name_of(call.func)
-        if name in pipelines.NATIVE:
+        if pipelines.is_native(name):
             pipelines.hand_to_native(site, group, call, todo)
         elif name in (
             "builtins.print",
@@ -542,6 +550,21 @@ def _pushed(call: cst.Call) -> cst.Call | None:
         return None
     kept = [arg.with_changes(keyword=cst.Name(_PUSHED[name])) for name, arg in options.items()]
     return edits.with_arguments(call, [cst.Arg(repository), *kept])
+
+
+def _as_submodule(site: Site, load: Load) -> list[str]:
+    """What is said of a model that a module of the user keeps: a legacy one was no `torch.nn.Module`."""
+    assign = site.parent(load.call)
+    target = assign.targets[0].target if isinstance(assign, cst.Assign) else None
+    owner = next((each for each in site.ancestors(load.call) if isinstance(each, cst.ClassDef)), None)
+    if owner is None or not isinstance(target, cst.Attribute) or not isinstance(target.value, cst.Name):
+        return []
+    if target.value.value != "self" or not is_module(site, owner):
+        return []
+    return [
+        f"`{edits.short(target)}` is a submodule now: `parameters()`, `state_dict()`, `train()` and `to()` "
+        f"of `{owner.name.value}` reach it, which the compiled model was not part of"
+    ]
 
 
 def set_late(site: Site, group: Group, load: Load, template: str, **holes: cst.BaseExpression) -> bool:
@@ -617,11 +640,16 @@ def _is_input_device(site: Site, node: cst.Attribute) -> bool:
 
 
 def is_annotation(site: Site, node: cst.CSTNode) -> bool:
+    """Whether a class is used as a type: in an annotation, or as the first argument of `typing.cast`."""
+    inside = node
     for around in site.ancestors(node):
         if isinstance(around, cst.Annotation):
             return True
+        if isinstance(around, cst.Call) and site.name_of(around.func) == "typing.cast":
+            return inside is around.args[0]
         if isinstance(around, (cst.Call, cst.BaseSmallStatement)):
             return False
+        inside = around
     return False
 
 

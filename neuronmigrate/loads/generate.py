@@ -45,6 +45,7 @@ PROCESSORS = frozenset(
 """What acts through logits processors: sampling on the device left them out
 (optimum-neuron 0.4.5, models/inference/backend/modules/generation/generation_utils.py)."""
 _NEUTRAL = frozenset({"None", "0", "0.0", "1.0", "1", "[]"})
+_CONFIGS = frozenset({"transformers.GenerationConfig", "transformers.generation.GenerationConfig"})
 _TENSORS = frozenset({"attention_mask", "input_ids", "inputs", "pixel_values"})
 _TOKENIZERS = ("Tokenizer", "TokenizerFast", "Processor")
 _ENCODES = frozenset({"", "apply_chat_template", "batch_encode_plus", "encode", "encode_plus", "pad"})
@@ -91,8 +92,11 @@ def asked(site: Site, args: Iterable[cst.Arg]) -> Asked:
         elif arg.keyword is not None:
             found.direct[arg.keyword.value] = arg
             _keyword(found, arg.keyword.value, arg.value)
+        elif not arg.star and found.tensors:
+            _keyword(found, "generation_config", arg.value)
         elif not arg.star:
             found.tensors.append(arg.value)
+    _configured(site, found)
     return found
 
 
@@ -100,7 +104,19 @@ def asked_by(site: Site, mapping: cst.BaseExpression) -> Asked:
     """Read the keywords that a mapping holds: `kwargs=` of a thread that runs `generate`."""
     found = Asked()
     _spread(site, found, mapping, set())
+    _configured(site, found)
     return found
+
+
+def _configured(site: Site, found: Asked) -> None:
+    """Read what a configuration object says that is made in this file; the call itself goes before it."""
+    config = found.settings.get("generation_config")
+    for each in site.flow.origin_of(config).producers if config is not None else ():
+        node = each.node
+        if isinstance(node, cst.Call) and site.name_of(node.func) in _CONFIGS:
+            for arg in node.args:
+                if arg.keyword is not None:
+                    found.settings.setdefault(arg.keyword.value, arg.value)
 
 
 def _keyword(found: Asked, name: str, value: cst.BaseExpression) -> None:

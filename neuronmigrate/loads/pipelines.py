@@ -5,6 +5,7 @@ Sources: pipelines/transformers/base.py of optimum-neuron 0.0.7 to 0.4.5, pipeli
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import libcst as cst
@@ -33,6 +34,8 @@ LEGACY = tuple(
     for module in ("", "pipelines.", "pipelines.transformers.", "pipelines.transformers.base.")
 )
 NATIVE = ("transformers.pipeline", "transformers.pipelines.pipeline")
+_CLASS = re.compile(r"transformers\.(?:pipelines\.)?(?:\w+\.)?(\w+)Pipeline")
+"""The classes of Transformers' pipelines, such as `TextClassificationPipeline`."""
 
 # What the legacy function loaded when no model was named; for text generation it changed with 0.2.0.
 DEFAULTS = {
@@ -66,8 +69,18 @@ REMOVED = {
     "text2text-generation": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
     "translation": "call `tokenizer.decode(model.generate(**inputs.to(model.device))[0])` yourself",
     "visual-question-answering": "use `image-text-to-text` with a model for it",
+    "vqa": "use `image-text-to-text` with a model for it",
+    "image-to-image": "use a pipeline of Diffusers",
 }
-"""Tasks that Transformers 5 has no pipeline for, and what to do."""
+"""Tasks that Transformers 5 has no pipeline for, and what to do (`REMOVED_TASKS` of its pipelines)."""
+_TASKS = {
+    "QuestionAnswering": "question-answering",
+    "Summarization": "summarization",
+    "Text2TextGeneration": "text2text-generation",
+    "Translation": "translation",
+    "VisualQuestionAnswering": "visual-question-answering",
+}
+"""Pipeline classes that went with their tasks."""
 
 
 def _inner(site: Site, load: Load, given: Given) -> None:
@@ -118,6 +131,11 @@ TABLE = Table(
 )
 
 
+def is_gone(load: Load) -> bool:
+    """Whether Transformers 5 has no pipeline for its task, and no function takes its place."""
+    return removed(task_of(load)) not in ("", "question-answering")
+
+
 @dataclass(frozen=True)
 class Calls:
     """The calls of a pipeline that can be seen, and whether there may be others."""
@@ -154,6 +172,12 @@ class Calls:
 def task_of(load: Load) -> str:
     """The task of a pipeline; empty when it is not written out."""
     return text_of(load.values["task"]) if "task" in load.values else ""
+
+
+def removed(task: str) -> str:
+    """The entry of REMOVED for a task; empty if Transformers 5 has a pipeline for it."""
+    name = "translation" if task.startswith("translation_") else task
+    return name if name in REMOVED else ""
 
 
 def written(site: Site, group: Group, load: Load, made: Load | None) -> cst.Call:
@@ -367,6 +391,11 @@ def _loaded(
 # Model objects that are handed to a pipeline.
 
 
+def is_native(name: str | None) -> bool:
+    """Whether a name is that of Transformers' function or of a class that it makes."""
+    return name in NATIVE or (name is not None and _CLASS.fullmatch(name) is not None)
+
+
 def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) -> None:
     """Keep the model on the device: a pipeline that is not told so moves it to the CPU."""
     moved = site.notes.setdefault("moved", set())
@@ -382,13 +411,17 @@ def hand_to_native(site: Site, group: Group, call: cst.Call, todo: list[str]) ->
         None,
     )
     text = text_of(constant(site, task)) if task is not None else ""
-    removed = "translation" if text.startswith("translation_") else text
-    if removed == "question-answering" and _answer_natively(site, group, call):
+    name = site.name_of(call.func) or ""
+    made = _CLASS.fullmatch(name)
+    if made is not None:
+        text = _TASKS.get(made[1], "")
+    gone = removed(text)
+    if made is None and gone == "question-answering" and _answer_natively(site, group, call):
         todo.append(f"line {site.positions.span(call).line}: {ANSWERED}")
         return
-    if removed in REMOVED:
+    if gone:
         site.mark(
-            call, "transformers.pipeline", f"Transformers 5 has no pipeline for `{text}`", REMOVED[removed]
+            call, "transformers.pipeline", f"Transformers 5 has no pipeline for `{text}`", REMOVED[gone]
         )
         return
     places = [each for each in call.args if each.keyword and each.keyword.value in ("device", "device_map")]
@@ -427,9 +460,11 @@ def hand_to_legacy(site: Site, group: Group, made: Load, call: cst.Call) -> None
     use = _use_of(site, call)
     if call in moved or use is None:
         return
+    load = sorted_arguments(site, use, call, NATIVE[0], TABLE)
+    if is_gone(load):
+        return  # the model is a native one all the same
     moved.add(call)
     site.settled.add(use)
-    load = sorted_arguments(site, use, call, NATIVE[0], TABLE)
     answering = task_of(load) == "question-answering"
     why = "Transformers' pipeline gets the model and is told to stay on the device"
     if not load.refused and answering:
@@ -455,7 +490,9 @@ def left_with(site: Site, model: cst.Call) -> None:
         arg = site.parent(each.node)
         call = site.parent(arg) if isinstance(arg, cst.Arg) else None
         use = _use_of(site, call) if isinstance(call, cst.Call) else None
-        if use is not None and use not in site.settled:
+        if use is None or use.call is None or is_gone(sorted_arguments(site, use, use.call, "", TABLE)):
+            continue
+        if use not in site.settled:
             site.settled.add(use)
             site.mark(
                 use.whole,

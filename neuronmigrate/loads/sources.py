@@ -22,7 +22,7 @@ from neuronmigrate.loads.arguments import (
     take_apart,
     text_of,
 )
-from neuronmigrate.site import Site
+from neuronmigrate.site import Group, Site
 
 
 def _compiler_kwargs(site: Site, load: Load, given: Given) -> None:
@@ -47,6 +47,8 @@ class Saved:
         self.site = site
         self.loads = loads
         self.written: list[tuple[cst.BaseExpression, Load]] = []
+        self.beside: list[cst.BaseExpression] = []
+        """Folders that something else is saved in, such as a tokenizer."""
         exported = {load.call: load for load in loads if is_export(load)}
         for call in site.nodes(cst.Call):
             func = call.func
@@ -58,6 +60,8 @@ class Saved:
                 made = origins.producers[0].node
             if isinstance(made, cst.Call) and made in exported:
                 self.written.append((call.args[0].value, exported[made]))
+            else:
+                self.beside.append(call.args[0].value)
         for use in site.uses:
             if use.name in _MAIN_EXPORTS and use.call is not None:
                 load = sorted_arguments(site, use, use.call, "", _MAIN_EXPORT)
@@ -83,18 +87,60 @@ class Saved:
         """The exports that were saved in a folder."""
         return [load for written, load in self.written if self._is_same(written, folder)]
 
+    def is_read_at(self, call: cst.Call) -> cst.Arg | None:
+        """The argument that names a folder of which this reads a tokenizer, processor or configuration."""
+        name = (self.site.name_of(call.func) or "").split(".")
+        given = edits.arguments(call, ("pretrained_model_name_or_path",)).by_name
+        reads = len(name) > 2 and name[0] == "transformers" and name[-1] == "from_pretrained"
+        return given.get("pretrained_model_name_or_path") if reads and _READ.search(name[-2]) else None
+
+    def redirect(self, group: Group, load: Load) -> None:
+        """Let what the legacy class saved beside the model be read from the original.
+
+        `save_pretrained` saved the tokenizer and processors of the checkpoint as well, and so did the
+        export on the command line; a native `save_pretrained` saves the model alone.
+        """
+        folders = [load.folder] if load.folder is not None else []
+        folders += [folder for folder, made in self.written if made is load]
+        made = self.source_of(folders[0]) if folders and load.artefact is None else None
+        if not folders or any(self._is_same(each, folder) for each in self.beside for folder in folders):
+            return
+        moved = self.site.notes.setdefault("moved", set())
+        for call in self.site.nodes(cst.Call):
+            arg = self.is_read_at(call)
+            if arg is None or arg in moved or not any(self._is_same(arg.value, each) for each in folders):
+                continue
+            moved.add(arg)
+            original: cst.BaseExpression | None = None
+            if load.artefact is not None:
+                original = edits.string(load.artefact.checkpoint)
+            elif made is not None and self._is_known_at(made, arg.value):
+                original = made.values["model_id"].deep_clone()
+            if original is None:
+                line = self.site.positions.span(call).line
+                load.todo.append(
+                    f"line {line}: `{edits.short(call)}` reads what is not saved beside the model any more: "
+                    "name the original"
+                )
+                continue
+            group.replace(arg, arg.with_changes(value=original))
+            self.site.notes.setdefault("removed", set()).add(arg)
+            load.drop(arg.value)
+
+    def _is_known_at(self, made: Load, folder: cst.BaseExpression) -> bool:
+        """Whether the checkpoint of an export can be written where its folder is read."""
+        source = made.values["model_id"]
+        return edits.is_literal(source) or (
+            edits.is_pure(source) and self._still_holds(source, made.call, folder)
+        )
+
     def source_of(self, folder: cst.BaseExpression) -> Load | None:
         """The export whose checkpoint stands behind a folder, where that can be written at its load."""
         found = self.loads_into(folder)
         sources = {edits.code_of(load.values["model_id"]) for load in found if "model_id" in load.values}
         if len(sources) != 1:
             return None
-        source = found[0].values["model_id"]
-        if not edits.is_literal(source) and not (
-            edits.is_pure(source) and self._still_holds(source, found[0].call, folder)
-        ):
-            return None
-        return found[0]
+        return found[0] if self._is_known_at(found[0], folder) else None
 
     def _still_holds(self, source: cst.BaseExpression, at: cst.Call, folder: cst.BaseExpression) -> bool:
         """Whether an expression for a checkpoint has the same value where its folder is read."""
@@ -134,6 +180,9 @@ class Saved:
         ):
             folder = folder.args[0].value
         return constant(self.site, folder)
+
+
+_READ = re.compile(r"(Tokenizer|TokenizerFast|Processor|ProcessorFast|FeatureExtractor|Config)$")
 
 
 def is_export(load: Load) -> bool:
@@ -258,6 +307,7 @@ def _put_original(load: Load, model: cst.BaseExpression, original: cst.BaseExpre
         load.args = [written if arg is load.id_arg else arg for arg in load.args]
         load.id_arg = written
     load.drop(model)
+    load.folder = model
     load.todo.append(f"`{folder}` held what {by}: the original is loaded instead")
 
 
