@@ -1,7 +1,8 @@
-"""What `neuronmigrate run --observe` saw, as text."""
+"""What `neuronmigrate run --observe` saw, as text and as a section of HTML."""
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -33,8 +34,7 @@ SECTIONS = {
 
 def text(observation: Observation) -> Iterator[Line]:
     """The totals, the dearest lines, and what to look at."""
-    where = "on the emulated neuron device (CPU)" if observation.emulated else "on the neuron device"
-    yield ((f"neuronmigrate: observed {where}", "bold"),)
+    yield ((_title(observation), "bold"),)
     if observation.emulated and not observation.calls and not observation.in_graphs:
         yield (("nothing ran on it", "bold yellow"),)
     elif observation.emulated:
@@ -101,3 +101,62 @@ def _source(place: Place) -> str:
 
 def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def section(observation: Observation) -> str:
+    """The observation as an HTML `<section>`: totals, every line by its cost, and what to look at."""
+    rows = [
+        [_where(line.place), f"{line.distinct:,}", f"{line.calls:,}", line.place.source]
+        for line in observation.lines
+    ]
+    parts = [
+        "<section>",
+        f"<h2>{html.escape(_title(observation))}</h2>",
+        f"<p>{html.escape(_totals(observation))}</p>",
+        _table(("line", "distinct", "calls", "source"), rows),
+    ]
+    for kind, title in SECTIONS.items():
+        notes = [
+            [_where(note.place), f"{note.count:,}", note.what, note.why, note.place.source]
+            for note in observation.of(kind)
+        ]
+        if notes:
+            parts.append(f"<h3>{html.escape(title)}</h3>")
+            parts.append(_table(("line", "times", "what", "why", "source"), notes))
+    return "\n".join([*parts, "</section>", ""])
+
+
+def page(observation: Observation) -> str:
+    """A page that holds the section alone; it loads nothing from anywhere."""
+    style = (
+        "body{font:14px sans-serif}td,th{padding:2px 8px;text-align:left}td:last-child{font-family:monospace}"
+    )
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>neuronmigrate</title>'
+        f"<style>{style}</style></head><body>\n{section(observation)}</body></html>\n"
+    )
+
+
+def _title(observation: Observation) -> str:
+    where = "on the emulated neuron device (CPU)" if observation.emulated else "on the neuron device"
+    return f"neuronmigrate: observed {where}"
+
+
+def _totals(observation: Observation) -> str:
+    return (
+        f"{_plural(observation.calls, 'operation')}, {observation.distinct:,} distinct by shape and dtype (an "
+        f"estimate of compilations), {observation.once:,} of them once; {_plural(observation.graphs, 'graph')} of "
+        f"torch.compile with {_plural(observation.in_graphs, 'operation')}"
+    )
+
+
+def _where(place: Place) -> str:
+    return _place(place)[0].strip()
+
+
+def _table(head: tuple[str, ...], rows: list[list[str]]) -> str:
+    cells = "".join(f"<th>{html.escape(each)}</th>" for each in head)
+    body = "\n".join(
+        "<tr>" + "".join(f"<td>{html.escape(each)}</td>" for each in row) + "</tr>" for row in rows
+    )
+    return f"<table><tr>{cells}</tr>\n{body}</table>"

@@ -153,8 +153,13 @@ class Session:
             "observation": None if observer is None else observer.observation().as_json(),
             "legacy": None if self.legacy is None else self.legacy.data(),
         }
+        content = (json.dumps(document, indent=2) + "\n").encode("ascii")
+        if path.suffix == ".html" and observer is not None:
+            from neuronmigrate.report import observation
+
+            content = observation.page(observer.observation()).encode()
         try:
-            create(path, (json.dumps(document, indent=2) + "\n").encode("ascii"))
+            create(path, content)
         except OSError as error:
             say(f"{path}: the report cannot be written: {error.strerror}")
 
