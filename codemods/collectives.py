@@ -55,19 +55,20 @@ OBJECTS_TODO = (
 ALL_REDUCE = '''\
 def {name}(tensor, op=torch.distributed.ReduceOp.SUM, scale=1.0):
     """The reduction of a tensor over all processes, scaled, as a new tensor; one process has its own."""
-    result = tensor.clone()
-    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        torch.distributed.all_reduce(result, op)
-        result *= scale
-    return result
+    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
+        return tensor.clone()
+    result = tensor.detach().clone(memory_format=torch.contiguous_format)
+    torch.distributed.all_reduce(result, op)
+    return result if scale == 1 else result.mul_(scale)
 '''
 ALL_GATHER = '''\
 def {name}(tensor, dim=0):
     """The tensors of all processes, joined along a dimension."""
     if not torch.distributed.is_initialized():
         return tensor
+    tensor = tensor.detach().contiguous()
     parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(parts, tensor.contiguous())
+    torch.distributed.all_gather(parts, tensor)
     return torch.cat(parts, dim=dim)
 '''
 MESH_REDUCE = '''\

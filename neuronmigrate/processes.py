@@ -46,6 +46,8 @@ _SEVERAL = frozenset(
 """Calls that tell of several processes."""
 _ASKS = (
     "torch.distributed.",
+    "torch.utils.data.DistributedSampler",
+    "torch.utils.data.distributed.",
     "torch_xla.core.xla_model.get_local_ordinal",
     "torch_xla.core.xla_model.get_ordinal",
     "torch_xla.core.xla_model.is_master_ordinal",
@@ -117,7 +119,7 @@ def runs_alone(site: Site) -> bool:
     if any(use.claim.startswith(_ASKS) or use.name.startswith(_ASKS) for use in site.uses):
         return False
     texts = {edits.code_of(each).strip("\"'") for each in site.nodes(cst.SimpleString)}
-    if texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}:
+    if texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "--local-rank", "--local_rank"}:
         return False
     others = [facts for _, facts in site.project.modules if facts.module != site.names.module_name]
     return not others and _is_script(site)
