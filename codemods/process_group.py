@@ -18,7 +18,7 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.imports import imported_name
-from neuronmigrate.processes import REGISTERS, XLA_BACKENDS, xla_starts
+from neuronmigrate.processes import REGISTERS, XLA_BACKENDS, starts_perhaps, xla_starts
 from neuronmigrate.site import Group, Site
 
 codemod = Codemod(__name__)
@@ -68,7 +68,15 @@ def _rewrite(site: Site, group: Group, call: cst.Call, changed: set[cst.SimpleSt
     kept = [arg for arg in call.args if not _is_rendezvous(arg)]
     moved = False
     todo = []
-    if site.name_of(call.func) == START:
+    alone = site.alone(call)
+    if site.name_of(call.func) == START and alone is not None and call in starts_perhaps(site):
+        # The spawned processes had a group by themselves, and it is started where they were.
+        new = _renamed(call, kept, changed)
+        template = "if not torch.distributed.is_initialized():\n    {start}\n"
+        group.replace_statement(alone, group.statements(template, start=new))
+        todo.append("the group stands by then, since the spawned processes always had one: drop this start")
+        moved = True
+    elif site.name_of(call.func) == START:
         touching = _touching_before(site, call)
         moved = bool(touching) and _move(site, group, call, kept, touching[0], changed)
         lines = ", ".join(str(site.positions.span(each).line) for each in touching[:3])
@@ -115,15 +123,20 @@ def _move(
     if alone is None or line is None or not _can_move_above(site, first, line, call):
         return False
     assert isinstance(first, Statement)
+    group.insert(first, [cst.SimpleStatementLine([cst.Expr(_renamed(call, args, changed))])])
+    group.replace_statement(alone)
+    return True
+
+
+def _renamed(call: cst.Call, args: list[cst.Arg], changed: set[cst.SimpleString]) -> cst.Call:
+    """A start with the native backend, to stand elsewhere."""
     new_args = []
     for arg in args:
         if isinstance(arg.value, cst.SimpleString) and arg.value.evaluated_value == "xla":
             changed.add(arg.value)
             arg = arg.with_changes(value=edits.string("neuron"))
         new_args.append(arg)
-    group.insert(first, [cst.SimpleStatementLine([cst.Expr(edits.with_arguments(call, new_args))])])
-    group.replace_statement(alone)
-    return True
+    return edits.with_arguments(call, new_args)
 
 
 def _can_move_above(site: Site, first: cst.CSTNode, line: cst.CSTNode, call: cst.Call) -> bool:

@@ -11,6 +11,7 @@ import re
 from weakref import WeakKeyDictionary
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import edits
 from neuronmigrate.flow import UseKind
@@ -108,6 +109,152 @@ def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
             continue
         return False
     return not uses.lost
+
+
+SPAWNS = {
+    "torch_xla.distributed.xla_multiprocessing.spawn": (
+        "fn",
+        "args",
+        "nprocs",
+        "join",
+        "daemon",
+        "start_method",
+    ),
+    "torch_xla.launch": ("fn", "args", "start_method", "debug_single_process"),
+}
+"""What started processes, and its parameters."""
+_UNDER_TORCHRUN = frozenset({"LOCAL_RANK", "RANK", "WORLD_SIZE"})
+_START_BY_THEMSELVES = frozenset({"accelerate.Accelerator", "accelerate.PartialState"})
+
+
+class When(enum.IntEnum):
+    """Whether code runs in the processes that a spawn started."""
+
+    NEVER = 0
+    PERHAPS = 1
+    ALWAYS = 2
+
+
+def own_starts(site: Site, spawn: cst.Call) -> dict[cst.Call, When]:
+    """The calls that start a process group in spawned processes, or before, and how certainly they run."""
+    roots: set[cst.CSTNode] = set()
+    known = True
+    name = next((name for name in SPAWNS if site.name_of(spawn.func) == name), "")
+    function = edits.arguments(spawn, SPAWNS[name]).value("fn") if name else None
+    if function is not None:
+        roots, known = _functions_in(site, function)
+    roots |= {each for each in site.ancestors(spawn) if isinstance(each, (cst.FunctionDef, cst.Lambda))}
+    found = {}
+    for call in site.names.calls:
+        called = site.name_of(call.func)
+        if called in _STARTS or called in _START_BY_THEMSELVES:
+            when = When.ALWAYS if called in _START_BY_THEMSELVES else _when(site, call, roots, known, set())
+            if when is not When.NEVER:
+                found[call] = when
+    return found
+
+
+def is_of_another_device(site: Site, start: cst.Call) -> bool:
+    """Whether a group is certainly not for the native device."""
+    if site.name_of(start.func) != "torch.distributed.init_process_group":
+        return False
+    backend = edits.arguments(start, GROUPS["torch.distributed.init_process_group"]).value("backend")
+    return isinstance(backend, cst.SimpleString) and backend.evaluated_value in ("gloo", "mpi", "nccl", "ucc")
+
+
+def starts_perhaps(site: Site) -> set[cst.Call]:
+    """Starts behind a flag in processes that found each other without one."""
+    perhaps: set[cst.Call] = set()
+    for use in site.uses:
+        if use.claim in SPAWNS and use.call is not None and not use.method:
+            starts = own_starts(site, use.call)
+            if When.ALWAYS not in starts.values():
+                perhaps |= {each for each in starts if not is_of_another_device(site, each)}
+    return perhaps
+
+
+def _functions_in(site: Site, expression: cst.BaseExpression) -> tuple[set[cst.CSTNode], bool]:
+    """The functions of this module that an expression hands on, and whether it is known what it hands on."""
+    functions: set[cst.CSTNode] = set()
+    known = True
+    todo: list[cst.CSTNode] = [expression]
+    while todo:
+        node = todo.pop()
+        todo.extend(node.children)
+        if isinstance(node, cst.Lambda):
+            functions.add(node)
+        if not isinstance(node, cst.Name):
+            continue
+        for binding in site.names.bindings_at(node):
+            if isinstance(binding.node, cst.FunctionDef):
+                functions.add(binding.node)
+            elif binding.kind is not Kind.IMPORT and node is expression:
+                known = False
+    return functions, known and isinstance(expression, (cst.Name, cst.Call, cst.Lambda, cst.Attribute))
+
+
+def _when(
+    site: Site, node: cst.CSTNode, roots: set[cst.CSTNode], known: bool, seen: set[cst.CSTNode]
+) -> When:
+    """Whether a node runs in functions, or in what they call, or when the module is run."""
+    limit = When.ALWAYS
+    current = node
+    for around in site.ancestors(node):
+        if isinstance(around, cst.If):
+            if current is not around.test and not _holds_in_spawned(site, around):
+                limit = When.PERHAPS
+        elif isinstance(
+            around, (cst.IfExp, cst.For, cst.While, cst.ExceptHandler, cst.BooleanOperation, cst.Match)
+        ):
+            limit = When.PERHAPS
+        if around in roots:
+            return limit
+        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+            if isinstance(around, cst.Lambda) or around in seen:
+                return When.NEVER
+            seen.add(around)
+            reached = [_when(site, each, roots, known, seen) for each in _callers(site, around)]
+            if not reached and not known:
+                return limit
+            return min(limit, max(reached, default=When.NEVER))
+        current = around
+    return limit
+
+
+def _callers(site: Site, function: cst.FunctionDef) -> list[cst.CSTNode]:
+    """Where a function is named; for a method, where its name is called, or its class is."""
+    bindings = site.names.bound_by(function)
+    if bindings and bindings[0].scope.kind is ScopeKind.CLASS:
+        named: list[cst.CSTNode] = [
+            call
+            for call in site.names.calls
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == function.name.value
+        ]
+        owner = next((each for each in site.ancestors(function) if isinstance(each, cst.ClassDef)), None)
+        if function.name.value != "__init__" or owner is None:
+            return named
+        bindings = site.names.bound_by(owner)
+    return [node for binding in bindings for node in site.names.references(binding)]
+
+
+def _holds_in_spawned(site: Site, around: cst.If) -> bool:
+    """Whether a test is about the launcher, the module or the group, and not a choice of the user."""
+    if _is_main_guard(around) or asks_for_torchrun(around.test):
+        return True
+    test = around.test
+    return (
+        isinstance(test, cst.UnaryOperation)
+        and isinstance(test.expression, cst.Call)
+        and site.name_of(test.expression.func) == _TEST
+    )
+
+
+def asks_for_torchrun(test: cst.BaseExpression) -> bool:
+    """Whether a test asks for the variables that torchrun sets."""
+    strings = m.findall(test, m.SimpleString())
+    return any(
+        isinstance(each, cst.SimpleString) and each.evaluated_value in _UNDER_TORCHRUN for each in strings
+    )
 
 
 def runs_alone(site: Site) -> bool:
