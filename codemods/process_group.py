@@ -18,7 +18,14 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.imports import imported_name
-from neuronmigrate.processes import REGISTERS, XLA_BACKENDS, starts_perhaps, xla_starts
+from neuronmigrate.processes import (
+    GROUPS,
+    REGISTERS,
+    XLA_BACKENDS,
+    comes_from_outside,
+    starts_perhaps,
+    xla_starts,
+)
 from neuronmigrate.site import Group, Site
 
 codemod = Codemod(__name__)
@@ -41,6 +48,12 @@ WHY = "the native backend registers the process group `neuron` by itself"
 def decide(site: Site) -> None:
     """Rewrite all groups of the file and the imports that registered them as one."""
     starts = xla_starts(site)
+    registers = [each for each in site.names.imports if imported_name(each) in REGISTERS]
+    for call in site.names.calls:
+        backend = _backend(site, call)
+        if registers and call not in starts and backend is not None and comes_from_outside(site, backend):
+            why = f"its backend `{edits.short(backend)}` is named at run time, and `xla` is not there natively"
+            site.mark(call, START, why, "let whatever names it (arguments, environment) pass `neuron`")
     if not starts:
         return
     group = site.group()
@@ -51,6 +64,8 @@ def decide(site: Site) -> None:
             if text not in changed:
                 changed.add(text)
                 group.replace(text, edits.string("neuron"))
+        if any(isinstance(site.parent(each), cst.Arg) and site.parent(each) not in call.args for each in texts):
+            todo.append("the environment variable that names the backend has to say `neuron` where it said `xla`")
         name = f"{site.name_of(call.func)}"
         if todo:
             group.review(call, name, WHY, "; ".join(todo))
@@ -63,9 +78,15 @@ def decide(site: Site) -> None:
             group.releases.append(alias)
 
 
+def _backend(site: Site, call: cst.Call) -> cst.BaseExpression | None:
+    """The backend of a call that starts a group."""
+    name = site.name_of(call.func)
+    return edits.arguments(call, GROUPS[name]).value("backend") if name == START else None
+
+
 def _rewrite(site: Site, group: Group, call: cst.Call, changed: set[cst.SimpleString]) -> list[str]:
     """Drop what torch_xla alone took, and put the call where it has to stand; tells what is to look at."""
-    kept = [arg for arg in call.args if not _is_rendezvous(arg)]
+    kept = [_native_rendezvous(arg) for arg in call.args if not _is_rendezvous(arg)]
     moved = False
     todo = []
     alone = site.alone(call)
@@ -94,7 +115,7 @@ def _rewrite(site: Site, group: Group, call: cst.Call, changed: set[cst.SimpleSt
                 "objects are exchanged over this group: on the device each size of them is compiled anew, so "
                 'give them a group of their own, `dist.new_group(backend="gloo")`'
             )
-    if not moved and len(kept) < len(call.args):
+    if not moved and kept != list(call.args):
         group.replace(call, edits.with_arguments(call, kept))
     return todo
 
@@ -104,6 +125,22 @@ def _is_rendezvous(arg: cst.Arg) -> bool:
     text = arg.value.evaluated_value if isinstance(arg.value, cst.SimpleString) else None
     named = arg.keyword is None or arg.keyword.value == "init_method"
     return named and text in XLA_BACKENDS and text != "xla"
+
+
+def _native_rendezvous(arg: cst.Arg) -> cst.Arg:
+    """`"xla://" if on_xla else "env://"` is the latter in both cases."""
+    value = arg.value
+    if not isinstance(value, cst.IfExp) or not (arg.keyword is None or arg.keyword.value == "init_method"):
+        return arg
+    sides = [value.body, value.orelse]
+    for number, side in enumerate(sides):
+        if isinstance(side, cst.SimpleString) and side.evaluated_value in XLA_BACKENDS - {"xla"}:
+            sides[number] = edits.string("env://")
+    if sides == [value.body, value.orelse]:
+        return arg
+    if edits.code_of(sides[0]) == edits.code_of(sides[1]):
+        return arg.with_changes(value=sides[0])
+    return arg.with_changes(value=value.with_changes(body=sides[0], orelse=sides[1]))
 
 
 # The order of things.

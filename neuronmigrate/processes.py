@@ -96,11 +96,40 @@ def _xla_texts(site: Site, backend: cst.BaseExpression) -> list[cst.SimpleString
         return [*_xla_texts(site, backend.body), *_xla_texts(site, backend.orelse)]
     if isinstance(backend, cst.SimpleString):
         return [backend] if backend.evaluated_value == "xla" else []
+    fallback = _fallback(site, backend)
+    if fallback is not None:
+        return _xla_texts(site, fallback)
     made = [each.node for each in site.flow.origin_of(backend).producers]
+    made += [
+        found
+        for each in made
+        if isinstance(each, cst.BaseExpression) and (found := _fallback(site, each)) is not None
+    ]
     return [each for each in made if isinstance(each, cst.SimpleString) and each.evaluated_value == "xla"]
 
 
-def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
+def _fallback(site: Site, value: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`"xla"` in `os.environ.get("BACKEND", "xla")`."""
+    if isinstance(value, cst.Call) and site.name_of(value.func) in ("os.environ.get", "os.getenv"):
+        return edits.arguments(value, ("key", "default")).value("default")
+    return None
+
+
+def comes_from_outside(site: Site, backend: cst.BaseExpression) -> bool:
+    """Whether the name of a backend may be something that stands in no string of this file."""
+    if isinstance(backend, cst.IfExp):
+        return comes_from_outside(site, backend.body) or comes_from_outside(site, backend.orelse)
+    if isinstance(backend, cst.SimpleString):
+        return False
+    made = site.flow.origin_of(backend)
+    return not made.certain or not all(isinstance(each.node, cst.SimpleString) for each in made.producers)
+
+
+def _only_names_groups(site: Site, text: cst.BaseExpression) -> bool:
+    arg = site.parent(text)
+    call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+    if isinstance(call, cst.Call) and _fallback(site, call) is text:
+        return _only_names_groups(site, call)
     uses = site.flow.uses_of(text)
     for use in uses.uses:
         arg = site.parent(use.node)
