@@ -19,7 +19,15 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget, is_harmless
-from neuronmigrate.processes import SPAWNS, When, asks_for_torchrun, is_of_another_device, own_starts
+from neuronmigrate.processes import (
+    SPAWNS,
+    When,
+    branch_of,
+    is_of_another_device,
+    is_one,
+    needs_group,
+    own_starts,
+)
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -73,8 +81,8 @@ def decide(site: Site, use: Use) -> None:
     group = site.group(use)
     args = _arguments(bound.value("args"))
     count = bound.value("nprocs")
-    one = count is not None and edits.code_of(count) == "1"
-    where = _branch(site, call)
+    one = is_one(count)
+    where = branch_of(site, call)
     variable = "LOCAL_RANK" if use.claim == LAUNCH else "RANK"
     index: cst.BaseExpression = cst.Integer("0")
     if not one and where != "without torchrun":
@@ -89,8 +97,8 @@ def decide(site: Site, use: Use) -> None:
         group.fixed(call, use.name, "one process needs no start: its function is called directly")
         return
     why = "torchrun starts the processes, so the function is called directly"
-    starts = own_starts(site, call) if where != "without torchrun" else {}
-    started = where != "without torchrun" and _start_group(site, group, alone, starts)
+    starts = own_starts(site, call)
+    started = needs_group(site, call) and _start_group(site, group, alone)
     if started:
         why += ", once the process group that the old processes had by themselves is started"
     number = "auto" if count is None or edits.code_of(count) == "None" else edits.short(count)
@@ -122,34 +130,8 @@ def _arguments(given: cst.BaseExpression | None) -> list[cst.Arg]:
     return [cst.Arg(given, star="*")]
 
 
-def _branch(site: Site, call: cst.Call) -> str:
-    """Whether a test of the launcher's variables keeps torchrun away from a call."""
-    current: cst.CSTNode = call
-    for around in site.ancestors(call):
-        if isinstance(around, cst.If) and current is not around.test and asks_for_torchrun(around.test):
-            return (
-                "with torchrun"
-                if (current is around.body) == _is_positive(around.test)
-                else "without torchrun"
-            )
-        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
-            break
-        current = around
-    return ""
-
-
-def _is_positive(test: cst.BaseExpression) -> bool:
-    """Whether a test of a variable is true when the variable is there."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return not _is_positive(test.expression)
-    operators = [each.operator for each in test.comparisons] if isinstance(test, cst.Comparison) else []
-    return not any(isinstance(each, (cst.Is, cst.NotIn, cst.Equal)) for each in operators)
-
-
-def _start_group(site: Site, group: Group, alone: cst.Expr, starts: dict[cst.Call, When]) -> bool:
+def _start_group(site: Site, group: Group, alone: cst.Expr) -> bool:
     """Start a process group where the program starts none, or only behind a flag."""
-    if When.ALWAYS in starts.values():
-        return False
     line = site.parent(alone)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False

@@ -191,14 +191,27 @@ def is_of_another_device(site: Site, start: cst.Call) -> bool:
     return isinstance(backend, cst.SimpleString) and backend.evaluated_value in ("gloo", "mpi", "nccl", "ucc")
 
 
+def needs_group(site: Site, spawn: cst.Call) -> bool:
+    """Whether processes that are started here have a group by torch_xla alone."""
+    name = site.name_of(spawn.func) or ""
+    count = edits.arguments(spawn, SPAWNS[name]).value("nprocs") if name in SPAWNS else None
+    if is_one(count) or branch_of(site, spawn) == "without torchrun":
+        return False
+    return When.ALWAYS not in own_starts(site, spawn).values()
+
+
+def is_one(count: cst.BaseExpression | None) -> bool:
+    """Whether a number of processes is one."""
+    return count is not None and edits.code_of(count) == "1"
+
+
 def starts_perhaps(site: Site) -> set[cst.Call]:
     """Starts behind a flag in processes that found each other without one."""
     perhaps: set[cst.Call] = set()
     for use in site.uses:
-        if use.claim in SPAWNS and use.call is not None and not use.method:
+        if use.claim in SPAWNS and use.call is not None and not use.method and needs_group(site, use.call):
             starts = own_starts(site, use.call)
-            if When.ALWAYS not in starts.values():
-                perhaps |= {each for each in starts if not is_of_another_device(site, each)}
+            perhaps |= {each for each in starts if not is_of_another_device(site, each)}
     return perhaps
 
 
@@ -230,7 +243,9 @@ def _when(
     current = node
     for around in site.ancestors(node):
         if isinstance(around, cst.If):
-            if current is not around.test and not _holds_in_spawned(site, around):
+            if current is not around.test and not (
+                _holds_in_spawned(site, around) or _starts_either_way(site, around, current)
+            ):
                 limit = When.PERHAPS
         elif isinstance(
             around, (cst.IfExp, cst.For, cst.While, cst.ExceptHandler, cst.BooleanOperation, cst.Match)
@@ -266,6 +281,14 @@ def _callers(site: Site, function: cst.FunctionDef) -> list[cst.CSTNode]:
     return [node for binding in bindings for node in site.names.references(binding)]
 
 
+def _starts_either_way(site: Site, around: cst.If, side: cst.CSTNode) -> bool:
+    """Whether the other side of a test starts a group as well."""
+    other = around.orelse if side is around.body else around.body
+    return other is not None and any(
+        other in site.ancestors(call) for call in site.names.calls if site.name_of(call.func) in _STARTS
+    )
+
+
 def _holds_in_spawned(site: Site, around: cst.If) -> bool:
     """Whether a test is about the launcher, the module or the group, and not a choice of the user."""
     if _is_main_guard(around) or asks_for_torchrun(around.test):
@@ -276,6 +299,30 @@ def _holds_in_spawned(site: Site, around: cst.If) -> bool:
         and isinstance(test.expression, cst.Call)
         and site.name_of(test.expression.func) == _TEST
     )
+
+
+def branch_of(site: Site, call: cst.Call) -> str:
+    """Whether a test of the launcher's variables keeps torchrun away from a call."""
+    current: cst.CSTNode = call
+    for around in site.ancestors(call):
+        if isinstance(around, cst.If) and current is not around.test and asks_for_torchrun(around.test):
+            return (
+                "with torchrun"
+                if (current is around.body) == _is_positive(around.test)
+                else "without torchrun"
+            )
+        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+            break
+        current = around
+    return ""
+
+
+def _is_positive(test: cst.BaseExpression) -> bool:
+    """Whether a test of a variable is true when the variable is there."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return not _is_positive(test.expression)
+    operators = [each.operator for each in test.comparisons] if isinstance(test, cst.Comparison) else []
+    return not any(isinstance(each, (cst.Is, cst.NotIn, cst.Equal)) for each in operators)
 
 
 def asks_for_torchrun(test: cst.BaseExpression) -> bool:
