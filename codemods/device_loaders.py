@@ -299,7 +299,7 @@ def _write(site: Site, loader: Loader, done: set[cst.For]) -> None:
         group.replace_statement(closed)
     for value in loader.rest:
         _settle(site, value)
-    clocks = [synchronize_clocks(site, group, loop) for loop in loader.loops]
+    clocks = [synchronize_clocks(site, group, loop, cause=call) for loop in loader.loops]
     todo = "; ".join(dict.fromkeys(each for each in (*loader.todo, *clocks) if each))
     if todo:
         group.review(call, loader.use.name, why, todo)
