@@ -11,8 +11,6 @@ passed on elsewhere.
 
 from __future__ import annotations
 
-import re
-
 import libcst as cst
 
 from neuronmigrate import edits
@@ -20,7 +18,7 @@ from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.helpers import to_cpu_helper
 from neuronmigrate.plan import Numerics
-from neuronmigrate.processes import runs_alone
+from neuronmigrate.processes import is_on_first_alone, runs_alone
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -90,7 +88,7 @@ def decide(site: Site, use: Use) -> None:
     group = site.group(use)
     to_cpu = to_cpu_helper(group)
     data_arg, path_arg = (bound.by_name[name] for name in PARAMETERS[use.claim][:2])
-    if not master or runs_alone(site) or _is_guarded(site, call, of_all):
+    if not master or runs_alone(site) or is_on_first_alone(site, call, of_all):
         func = group.ref("torch.save")
         copied = edits.expression("{to_cpu}({data})", to_cpu=to_cpu, data=data)
         args = [edits.positional(data_arg, copied), edits.positional(path_arg)]
@@ -115,47 +113,6 @@ def _flag(value: cst.BaseExpression | None, default: bool) -> bool | None:
     if value is None:
         return default
     return {"True": True, "False": False}.get(edits.code_of(value))
-
-
-def _is_guarded(site: Site, node: cst.CSTNode, of_all: bool) -> bool:
-    """Whether a test around a node in its function lets no other process through than the one that writes."""
-    current = node
-    for around in site.ancestors(node):
-        if isinstance(around, cst.If) and current is around.body and _is_first(around.test, of_all):
-            return True
-        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
-            return False
-        current = around
-    return False
-
-
-_RANK = re.compile(r"(?:get_)?(?:global_|local_|world_)?(?:rank|ordinal)")
-_MASTER = re.compile(r"(?:is_)?(?:global_|local_)?(?:main|master)(?:_process|_ordinal|_rank)?")
-
-
-def _is_first(test: cst.BaseExpression, of_all: bool) -> bool:
-    """Whether a test is true on the first process alone, of each host or of all.
-
-    A rank within tensor parallelism, or `rank != 0`, says something else.
-    """
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        return _is_first(test.left, of_all) or _is_first(test.right, of_all)
-    if isinstance(test, cst.Comparison):
-        other = test.comparisons[0]
-        if len(test.comparisons) > 1 or not isinstance(other.operator, cst.Equal):
-            return False
-        if edits.code_of(other.comparator) != "0":
-            return False
-        test, pattern = test.left, _RANK
-    else:
-        pattern = _MASTER
-    func = test.func if isinstance(test, cst.Call) else test
-    name = func.attr.value if isinstance(func, cst.Attribute) else edits.code_of(func)
-    if pattern.fullmatch(name) is None:
-        return False
-    # `is_master_ordinal()` asks for the first process of the host.
-    of_host = "local" in name or (name == "is_master_ordinal" and "False" not in edits.code_of(test))
-    return not (of_all and of_host)
 
 
 def _as_save_function(site: Site, use: Use) -> bool:

@@ -19,7 +19,7 @@ from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.helpers import to_cpu_helper
 from neuronmigrate.plan import Numerics
 from neuronmigrate.processes import Group as ProcessGroup
-from neuronmigrate.processes import group_at
+from neuronmigrate.processes import group_at, is_on_first_alone
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -50,6 +50,10 @@ GROUPS_TODO = "let every process create all groups with `dist.new_group(ranks)` 
 OBJECTS_TODO = (
     "the data travel as objects: on the device each size of them is compiled anew, so give them a group of "
     'their own, `dist.new_group(backend="gloo")`'
+)
+
+ALONE_TODO = (
+    "only the first process comes here, and a collective waits for all of them: move it out of the test"
 )
 
 ALL_REDUCE = '''\
@@ -180,7 +184,25 @@ def _all_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
         value = bound.value(name)
         if value is not None:
             forget(site, value)
-    group.fixed(call, use.name, why, numerics=Numerics.REORDERED)
+    _told(site, group, use, call, why, numerics=Numerics.REORDERED)
+
+
+def _told(
+    site: Site,
+    group: Group,
+    use: Use,
+    call: cst.Call,
+    why: str,
+    todo: str = "",
+    numerics: Numerics = Numerics.SAME,
+) -> None:
+    """Report a collective, and that it hangs where the other processes do not come."""
+    alone = ALONE_TODO if is_on_first_alone(site, call, False) else ""
+    todo = "; ".join(each for each in (todo, alone) if each)
+    if todo:
+        group.review(call, use.name, why, todo, numerics=numerics)
+    else:
+        group.fixed(call, use.name, why, numerics=numerics)
 
 
 def _in_place(
@@ -264,7 +286,7 @@ def _all_gather(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
         args.append(edits.keyword("dim", dim.value))
     helper = group.helper("all_gather", ALL_GATHER, shim="all_gather")
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
-    group.fixed(call, use.name, "a helper joins the tensors of all processes along the dimension")
+    _told(site, group, use, call, "a helper joins the tensors of all processes along the dimension")
 
 
 def _mesh_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> None:
@@ -279,7 +301,8 @@ def _mesh_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -
     args = [edits.positional(bound.by_name["data"]), edits.positional(bound.by_name["reduce_fn"])]
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
     forget(site, tag)
-    group.review(call, use.name, "a helper collects the data of all processes and reduces them", OBJECTS_TODO)
+    why = "a helper collects the data of all processes and reduces them"
+    _told(site, group, use, call, why, OBJECTS_TODO)
 
 
 def _broadcast(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> None:
@@ -302,7 +325,7 @@ def _broadcast(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> 
         lines = ["if torch.distributed.is_initialized():", *(f"    {line}" for line in lines)]
     new = group.statements("\n".join(lines) + "\n", **holes)
     group.replace_statement(alone, new)
-    group.fixed(call, use.name, "each tensor is broadcast in place")
+    _told(site, group, use, call, "each tensor is broadcast in place")
 
 
 def _broadcast_model(site: Site, use: Use, call: cst.Call) -> None:
@@ -311,4 +334,5 @@ def _broadcast_model(site: Site, use: Use, call: cst.Call) -> None:
     group.replace(
         call, edits.with_arguments(call.with_changes(func=helper), [edits.positional(a) for a in call.args])
     )
-    group.fixed(call, use.name, "a helper broadcasts each weight and buffer of the first process")
+    why = "a helper broadcasts each weight and buffer of the first process"
+    _told(site, group, use, call, why)

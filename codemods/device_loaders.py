@@ -349,9 +349,7 @@ def _move_at(
     group.insert(first, [line])
 
 
-def _moves_itself(
-    site: Site, loader: Loader, loop: cst.For, target: cst.BaseAssignTargetExpression
-) -> bool:
+def _moves_itself(site: Site, loader: Loader, loop: cst.For, target: cst.BaseAssignTargetExpression) -> bool:
     """Whether the loop starts with `x, y = x.to(device), y.to(device)`, in one line or several."""
     wanted = {each.value for each in ([target] if isinstance(target, cst.Name) else _names(target))}
     for line in loop.body.body:

@@ -52,7 +52,9 @@ def decide(site: Site) -> None:
     for call in site.names.calls:
         backend = _backend(site, call)
         if registers and call not in starts and backend is not None and comes_from_outside(site, backend):
-            why = f"its backend `{edits.short(backend)}` is named at run time, and `xla` is not there natively"
+            why = (
+                f"its backend `{edits.short(backend)}` is named at run time, and `xla` is not there natively"
+            )
             site.mark(call, START, why, "let whatever names it (arguments, environment) pass `neuron`")
     if not starts:
         return
@@ -64,8 +66,12 @@ def decide(site: Site) -> None:
             if text not in changed:
                 changed.add(text)
                 group.replace(text, edits.string("neuron"))
-        if any(isinstance(site.parent(each), cst.Arg) and site.parent(each) not in call.args for each in texts):
-            todo.append("the environment variable that names the backend has to say `neuron` where it said `xla`")
+        if any(
+            isinstance(site.parent(each), cst.Arg) and site.parent(each) not in call.args for each in texts
+        ):
+            todo.append(
+                "the environment variable that names the backend has to say `neuron` where it said `xla`"
+            )
         name = f"{site.name_of(call.func)}"
         if todo:
             group.review(call, name, WHY, "; ".join(todo))

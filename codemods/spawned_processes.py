@@ -111,7 +111,7 @@ def decide(site: Site, use: Use) -> None:
             f"; {others} starts a group of another backend: tensors on the device need `neuron`, "
             "and only one group can be the default"
         )
-    once = _lines(site, _ran_once(site, alone))
+    once = "" if where == "without torchrun" else _lines(site, _ran_once(site, alone))
     if once:
         todo += f"; {once} ran in the one process that started the others, and runs in each of them now"
     group.review(call, use.name, why, todo)
@@ -150,11 +150,15 @@ def _start_group(site: Site, group: Group, alone: cst.Expr) -> bool:
 
 
 def _ran_once(site: Site, alone: cst.Expr) -> list[cst.CSTNode]:
-    """What stands behind a spawn, or acts on the machine before it, in its function or in the script."""
+    """What stands behind a spawn, or acts on the machine before it, in its function or in the script.
+
+    The started processes ran the top of the module as well.
+    """
     found: list[cst.CSTNode] = []
     current: cst.CSTNode = alone
     for around in site.ancestors(alone):
-        if isinstance(around, (cst.IndentedBlock, cst.Module)):
+        is_top = isinstance(around, cst.Module) and site.parent(alone) not in around.body
+        if isinstance(around, (cst.IndentedBlock, cst.Module)) and not is_top:
             place = around.body.index(current) if current in around.body else len(around.body)
             found += [each for each in around.body[:place] if _acts(site, each)]
             found += [each for each in around.body[place + 1 :] if _does_something(site, each)]

@@ -69,7 +69,9 @@ def synchronize_clocks(
                     lines.append(line)
                 read.append(line)
     for line in lines:
-        choice = _chooses_device(site, step, line) or (cause is not None and _chooses_device(site, cause, line))
+        choice = _chooses_device(site, step, line) or (
+            cause is not None and _chooses_device(site, cause, line)
+        )
         group.insert(line, group.statements(WAIT_ANYWHERE if choice else WAIT))
     if not lines:
         return ""

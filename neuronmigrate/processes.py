@@ -59,6 +59,8 @@ _ASKS = (
 )
 
 _ABOUT_RANKS = re.compile(r"(?:^|_)(?:rank|ordinal|master|main_process|chief|leader)")
+_A_RANK = re.compile(r"(?:get_)?(?:global_|local_|world_)?(?:rank|ordinal)")
+_A_MASTER = re.compile(r"(?:is_)?(?:global_|local_)?(?:main|master)(?:_process|_ordinal|_rank)?")
 GROUPS = {
     "torch.distributed.init_process_group": (
         "backend",
@@ -179,7 +181,8 @@ def own_starts(site: Site, spawn: cst.Call) -> dict[cst.Call, When]:
         if called in _STARTS or called in _START_BY_THEMSELVES:
             when = When.ALWAYS if called in _START_BY_THEMSELVES else _when(site, call, roots, known, set())
             if when is not When.NEVER:
-                found[call] = when
+                # A function that comes from elsewhere may well be what reaches a start of this module.
+                found[call] = when if known else When.ALWAYS
     return found
 
 
@@ -216,23 +219,16 @@ def starts_perhaps(site: Site) -> set[cst.Call]:
 
 
 def _functions_in(site: Site, expression: cst.BaseExpression) -> tuple[set[cst.CSTNode], bool]:
-    """The functions of this module that an expression hands on, and whether it is known what it hands on."""
-    functions: set[cst.CSTNode] = set()
-    known = True
-    todo: list[cst.CSTNode] = [expression]
-    while todo:
-        node = todo.pop()
-        todo.extend(node.children)
-        if isinstance(node, cst.Lambda):
-            functions.add(node)
-        if not isinstance(node, cst.Name):
-            continue
-        for binding in site.names.bindings_at(node):
-            if isinstance(binding.node, cst.FunctionDef):
-                functions.add(binding.node)
-            elif binding.kind is not Kind.IMPORT and node is expression:
-                known = False
-    return functions, known and isinstance(expression, (cst.Name, cst.Call, cst.Lambda, cst.Attribute))
+    """The functions of this module that are handed to a spawn, and whether those are all that may be."""
+    if isinstance(expression, cst.Lambda):
+        return {expression}, True
+    if isinstance(expression, cst.Call) and site.name_of(expression.func) == "functools.partial":
+        return _functions_in(site, expression.args[0].value) if expression.args else (set(), False)
+    if site.name_of(expression) is not None:
+        return set(), True
+    bindings = site.names.bindings_at(expression) if isinstance(expression, cst.Name) else ()
+    functions: set[cst.CSTNode] = {each.node for each in bindings if isinstance(each.node, cst.FunctionDef)}
+    return functions, bool(bindings) and len(functions) == len(bindings)
 
 
 def _when(
@@ -371,6 +367,43 @@ def is_about_ranks(test: cst.BaseExpression) -> bool:
             return True
         todo.extend(node.children)
     return False
+
+
+def is_on_first_alone(site: Site, node: cst.CSTNode, of_all: bool) -> bool:
+    """Whether a test around a node lets through the first process alone, of each host or of all."""
+    current = node
+    for around in site.ancestors(node):
+        if isinstance(around, cst.If) and current is around.body and _is_first(around.test, of_all):
+            return True
+        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+            return False
+        current = around
+    return False
+
+
+def _is_first(test: cst.BaseExpression, of_all: bool) -> bool:
+    """Whether a test is true on the first process alone, of each host or of all.
+
+    A rank within tensor parallelism, or `rank != 0`, says something else.
+    """
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _is_first(test.left, of_all) or _is_first(test.right, of_all)
+    if isinstance(test, cst.Comparison):
+        other = test.comparisons[0]
+        if len(test.comparisons) > 1 or not isinstance(other.operator, cst.Equal):
+            return False
+        if edits.code_of(other.comparator) != "0":
+            return False
+        test, pattern = test.left, _A_RANK
+    else:
+        pattern = _A_MASTER
+    func = test.func if isinstance(test, cst.Call) else test
+    name = func.attr.value if isinstance(func, cst.Attribute) else edits.code_of(func)
+    if pattern.fullmatch(name) is None:
+        return False
+    # `is_master_ordinal()` asks for the first process of the host.
+    of_host = "local" in name or (name == "is_master_ordinal" and "False" not in edits.code_of(test))
+    return not (of_all and of_host)
 
 
 class Group(enum.Enum):
