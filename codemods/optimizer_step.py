@@ -216,8 +216,8 @@ def _who_averages(site: Site, optimizer: cst.BaseExpression) -> tuple[str, str]:
             return f"{always[0]} averages the gradients in the backward pass", ""
         if any(wrappers[call] == "FSDP" for call in about):
             return "", (
-                f"where FSDP shards the model, call `{edits.short(optimizer)}.step()` alone: the processes hold "
-                "different shards, and the average of those is none"
+                f"where FSDP shards the model, call `{edits.short(optimizer)}.step()` alone: the processes "
+                "hold different shards, and the average of those is none"
             )
         what = wrappers[about[0]]
         return "", f"where {what} is used the gradients are averaged already: the second time changes nothing"

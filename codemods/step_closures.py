@@ -70,7 +70,7 @@ def _changed_after(
     read = _read_late(site, function)
     here = site.positions.span(call)
     around = site.names.function_of(call)
-    for node in site.nodes(cst.Assign) + site.nodes(cst.AugAssign) + site.nodes(cst.Call):
+    for node in (*site.nodes(cst.Assign), *site.nodes(cst.AugAssign), *site.nodes(cst.Call)):
         if site.positions.span(node) <= here or site.names.function_of(node) is not around:
             continue
         for code in sorted(_changed_in_place(node) & (given | read) | _rebound(node) & read):
@@ -134,9 +134,9 @@ def _steps_between(site: Site, call: cst.Call, change: cst.CSTNode) -> bool:
     for use in site.uses:
         if use.claim in _STEPS and use.call is not None:
             line = site.statement(use.call)
-            if site.positions.span(call) < site.positions.span(line) < site.positions.span(change):
-                if id(site.parent(line)) in blocks:
-                    return True
+            between = site.positions.span(call) < site.positions.span(line) < site.positions.span(change)
+            if between and id(site.parent(line)) in blocks:
+                return True
     return False
 
 

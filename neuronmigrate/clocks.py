@@ -49,8 +49,8 @@ def synchronize_clocks(
     """Put a synchronize before each clock read of the function around a legacy step; say where.
 
     `is_gone` tells the statements that the group takes out, and `cause` what the step came from, if that
-    stands elsewhere. Where a test chose the device, the clocks run on others as well. Each function is done once, whichever
-    codemod comes first; the answer is empty when nothing was put in.
+    stands elsewhere. Where a test chose the device, the clocks run on others as well. Each function is done
+    once, whichever codemod comes first; the answer is empty when nothing was put in.
     """
     timed = site.notes.setdefault("timed", set())
     function = site.names.function_of(step)

@@ -175,7 +175,7 @@ def own_starts(site: Site, spawn: cst.Call) -> dict[cst.Call, When]:
     if function is not None:
         roots, known = _functions_in(site, function)
     roots |= {each for each in site.ancestors(spawn) if isinstance(each, (cst.FunctionDef, cst.Lambda))}
-    found = {}
+    found: dict[cst.Call, When] = {}
     for call in site.names.calls:
         called = site.name_of(call.func)
         if called in _STARTS or called in _START_BY_THEMSELVES:
