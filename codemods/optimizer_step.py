@@ -106,10 +106,6 @@ def decide(site: Site, use: Use) -> None:
         )
         return
     who, todo = _who_averages(site, optimizer)
-    if not who and not edits.is_pure(optimizer):
-        why = f"`{edits.short(optimizer)}` is worked out anew each time it is written"
-        site.mark(call, use.name, why, "give the optimizer a name first")
-        return
     group = site.group(use)
     _write(site, group, use, call, optimizer, who, bound.value("optimizer_args"))
     for name in ("barrier", "pin_layout"):
@@ -151,12 +147,12 @@ def _write(
     line = _own_line(site, call)
     if who:
         group.replace(call, step)
-    elif line is not None:
+    elif line is not None and edits.is_pure(optimizer):
         parts = _parts(group, optimizer.deep_clone())
         group.replace(call, step)
         group.insert(line, edits.statements("{reduce}({optimizer})\n", site.module, **parts))
     else:
-        # Where no statement can be put before it, one function does both.
+        # Where no statement can be put before it, or the optimizer is worked out, one function does both.
         both = group.helper("average_and_step", STEP_HELPER, reduce=_parts(group, optimizer)["reduce"])
         args = [cst.Arg(optimizer), *_step_arguments(given)]
         group.replace(call, edits.with_arguments(call.with_changes(func=both), args))
