@@ -82,6 +82,8 @@ class Loader:
     advanced: set[cst.Call] = field(default_factory=set)
     """Those of them that `next()` is asked of: they were iterators."""
     closed: list[cst.Expr] = field(default_factory=list)
+    peeled: list[cst.Attribute] = field(default_factory=list)
+    """Reads of the plain loader that it held, as in `loader._loader.sampler.set_epoch(epoch)`."""
     todo: list[str] = field(default_factory=list)
     whole: bool = False
     """Whether it has to be an object of its own."""
@@ -175,6 +177,15 @@ def _follow(site: Site, loader: Loader) -> None:
                 if name == "close" and alone is not None:
                     loader.closed.append(alone)
                     continue
+            is_read = not (isinstance(around, (cst.AssignTarget, cst.AugAssign)) and around.target is parent)
+            if (
+                name == "_loader"
+                and loader.use.claim == LOADER
+                and is_read
+                and _is_only_source(site, use.node)
+            ):
+                loader.peeled.append(parent)
+                continue
             loader.whole = True
             line = site.positions.span(use.node).line
             loader.todo.append(f"line {line}: `{edits.short(parent)}` was the legacy loader's own")
@@ -295,6 +306,9 @@ def _write(site: Site, loader: Loader, done: set[cst.For]) -> None:
         else:
             group.replace(each, plain)
         _settle(site, each.args[0].value)
+    for peeled in loader.peeled:
+        new = peeled.with_changes(attr=cst.Name("loader")) if loader.whole else peeled.value
+        group.replace(peeled, new)
     for closed in loader.closed:
         group.replace_statement(closed)
     for value in loader.rest:
