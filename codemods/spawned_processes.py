@@ -105,6 +105,8 @@ def decide(site: Site, use: Use) -> None:
     todo = f"start the script with `torchrun --nproc-per-node={number}`: without it, it runs as one process"
     if use.claim == LAUNCH:
         todo += "; the index it gets is that within the host"
+    if started and site.name_of(function) is not None:
+        todo += f"; drop the start here if `{edits.short(function)}` starts a group by itself"
     others = _lines(site, [each for each in starts if is_of_another_device(site, each)])
     if others and (started or When.ALWAYS in starts.values()):
         todo += (
