@@ -18,7 +18,7 @@ from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.helpers import to_cpu_helper
 from neuronmigrate.plan import Numerics
-from neuronmigrate.processes import is_about_ranks, runs_alone
+from neuronmigrate.processes import is_on_first_alone, runs_alone
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -88,7 +88,7 @@ def decide(site: Site, use: Use) -> None:
     group = site.group(use)
     to_cpu = to_cpu_helper(group)
     data_arg, path_arg = (bound.by_name[name] for name in PARAMETERS[use.claim][:2])
-    if not master or runs_alone(site) or _is_guarded(site, call):
+    if not master or runs_alone(site) or is_on_first_alone(site, call, of_all):
         func = group.ref("torch.save")
         copied = edits.expression("{to_cpu}({data})", to_cpu=to_cpu, data=data)
         args = [edits.positional(data_arg, copied), edits.positional(path_arg)]
@@ -113,18 +113,6 @@ def _flag(value: cst.BaseExpression | None, default: bool) -> bool | None:
     if value is None:
         return default
     return {"True": True, "False": False}.get(edits.code_of(value))
-
-
-def _is_guarded(site: Site, node: cst.CSTNode) -> bool:
-    """Whether a test of the rank stands around a node in its function."""
-    current = node
-    for around in site.ancestors(node):
-        if isinstance(around, cst.If) and current is around.body and is_about_ranks(around.test):
-            return True
-        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
-            return False
-        current = around
-    return False
 
 
 def _as_save_function(site: Site, use: Use) -> bool:

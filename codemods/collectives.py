@@ -19,7 +19,7 @@ from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.helpers import to_cpu_helper
 from neuronmigrate.plan import Numerics
 from neuronmigrate.processes import Group as ProcessGroup
-from neuronmigrate.processes import group_at
+from neuronmigrate.processes import group_at, is_on_first_alone
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -52,22 +52,27 @@ OBJECTS_TODO = (
     'their own, `dist.new_group(backend="gloo")`'
 )
 
+ALONE_TODO = (
+    "only the first process comes here, and a collective waits for all of them: move it out of the test"
+)
+
 ALL_REDUCE = '''\
 def {name}(tensor, op=torch.distributed.ReduceOp.SUM, scale=1.0):
     """The reduction of a tensor over all processes, scaled, as a new tensor; one process has its own."""
-    result = tensor.clone()
-    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-        torch.distributed.all_reduce(result, op)
-        result *= scale
-    return result
+    if not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
+        return tensor.clone()
+    result = tensor.detach().clone(memory_format=torch.contiguous_format)
+    torch.distributed.all_reduce(result, op)
+    return result if scale == 1 else result.mul_(scale)
 '''
 ALL_GATHER = '''\
 def {name}(tensor, dim=0):
     """The tensors of all processes, joined along a dimension."""
     if not torch.distributed.is_initialized():
         return tensor
+    tensor = tensor.detach().contiguous()
     parts = [torch.empty_like(tensor) for _ in range(torch.distributed.get_world_size())]
-    torch.distributed.all_gather(parts, tensor.contiguous())
+    torch.distributed.all_gather(parts, tensor)
     return torch.cat(parts, dim=dim)
 '''
 MESH_REDUCE = '''\
@@ -179,7 +184,25 @@ def _all_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
         value = bound.value(name)
         if value is not None:
             forget(site, value)
-    group.fixed(call, use.name, why, numerics=Numerics.REORDERED)
+    _told(site, group, use, call, why, numerics=Numerics.REORDERED)
+
+
+def _told(
+    site: Site,
+    group: Group,
+    use: Use,
+    call: cst.Call,
+    why: str,
+    todo: str = "",
+    numerics: Numerics = Numerics.SAME,
+) -> None:
+    """Report a collective, and that it hangs where the other processes do not come."""
+    alone = ALONE_TODO if is_on_first_alone(site, call, False) else ""
+    todo = "; ".join(each for each in (todo, alone) if each)
+    if todo:
+        group.review(call, use.name, why, todo, numerics=numerics)
+    else:
+        group.fixed(call, use.name, why, numerics=numerics)
 
 
 def _in_place(
@@ -263,7 +286,7 @@ def _all_gather(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) ->
         args.append(edits.keyword("dim", dim.value))
     helper = group.helper("all_gather", ALL_GATHER, shim="all_gather")
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
-    group.fixed(call, use.name, "a helper joins the tensors of all processes along the dimension")
+    _told(site, group, use, call, "a helper joins the tensors of all processes along the dimension")
 
 
 def _mesh_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> None:
@@ -278,7 +301,8 @@ def _mesh_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -
     args = [edits.positional(bound.by_name["data"]), edits.positional(bound.by_name["reduce_fn"])]
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
     forget(site, tag)
-    group.review(call, use.name, "a helper collects the data of all processes and reduces them", OBJECTS_TODO)
+    why = "a helper collects the data of all processes and reduces them"
+    _told(site, group, use, call, why, OBJECTS_TODO)
 
 
 def _broadcast(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> None:
@@ -301,7 +325,7 @@ def _broadcast(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> 
         lines = ["if torch.distributed.is_initialized():", *(f"    {line}" for line in lines)]
     new = group.statements("\n".join(lines) + "\n", **holes)
     group.replace_statement(alone, new)
-    group.fixed(call, use.name, "each tensor is broadcast in place")
+    _told(site, group, use, call, "each tensor is broadcast in place")
 
 
 def _broadcast_model(site: Site, use: Use, call: cst.Call) -> None:
@@ -310,4 +334,5 @@ def _broadcast_model(site: Site, use: Use, call: cst.Call) -> None:
     group.replace(
         call, edits.with_arguments(call.with_changes(func=helper), [edits.positional(a) for a in call.args])
     )
-    group.fixed(call, use.name, "a helper broadcasts each weight and buffer of the first process")
+    why = "a helper broadcasts each weight and buffer of the first process"
+    _told(site, group, use, call, why)

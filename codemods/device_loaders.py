@@ -79,7 +79,11 @@ class Loader:
     """The loops over it, and what gets the batch; empty when it becomes the class."""
     unwrapped: list[cst.Call] = field(default_factory=list)
     """Calls of `per_device_loader`."""
+    advanced: set[cst.Call] = field(default_factory=set)
+    """Those of them that `next()` is asked of: they were iterators."""
     closed: list[cst.Expr] = field(default_factory=list)
+    peeled: list[cst.Attribute] = field(default_factory=list)
+    """Reads of the plain loader that it held, as in `loader._loader.sampler.set_epoch(epoch)`."""
     todo: list[str] = field(default_factory=list)
     whole: bool = False
     """Whether it has to be an object of its own."""
@@ -166,11 +170,22 @@ def _follow(site: Site, loader: Loader) -> None:
                     loader.whole = loader.whole or bool(inner.lost)
                     for each in inner.uses:
                         _place(site, loader, each.node, each.kind)
+                        if _is_asked(site, each.node, "builtins.next"):
+                            loader.advanced.add(around)
                     continue
                 alone = site.alone(around)
                 if name == "close" and alone is not None:
                     loader.closed.append(alone)
                     continue
+            is_read = not (isinstance(around, (cst.AssignTarget, cst.AugAssign)) and around.target is parent)
+            if (
+                name == "_loader"
+                and loader.use.claim == LOADER
+                and is_read
+                and _is_only_source(site, use.node)
+            ):
+                loader.peeled.append(parent)
+                continue
             loader.whole = True
             line = site.positions.span(use.node).line
             loader.todo.append(f"line {line}: `{edits.short(parent)}` was the legacy loader's own")
@@ -182,7 +197,7 @@ def _follow(site: Site, loader: Loader) -> None:
 def _place(site: Site, loader: Loader, node: cst.BaseExpression, kind: UseKind) -> None:
     if kind in (UseKind.BOUND, UseKind.DISCARDED, UseKind.COMPARED):
         return
-    if kind is UseKind.ARGUMENT and _is_asked_for_length(site, node):
+    if kind is UseKind.ARGUMENT and _is_asked(site, node, "builtins.len"):
         return
     loop = _loop_over(site, node)
     if loop is None or not _is_only_source(site, node) or not _can_move(site, loader, loop[0]):
@@ -193,10 +208,11 @@ def _place(site: Site, loader: Loader, node: cst.BaseExpression, kind: UseKind) 
     loader.loops[loop[0]] = loop[1]
 
 
-def _is_asked_for_length(site: Site, node: cst.BaseExpression) -> bool:
+def _is_asked(site: Site, node: cst.BaseExpression, function: str) -> bool:
+    """Whether an expression is the argument of a function."""
     arg = site.parent(node)
     call = site.parent(arg) if isinstance(arg, cst.Arg) else None
-    return isinstance(call, cst.Call) and site.name_of(call.func) == "builtins.len"
+    return isinstance(call, cst.Call) and site.name_of(call.func) == function
 
 
 def _loop_over(site: Site, node: cst.BaseExpression) -> tuple[cst.For, cst.BaseAssignTargetExpression] | None:
@@ -283,16 +299,21 @@ def _write(site: Site, loader: Loader, done: set[cst.For]) -> None:
         why = "the plain loader takes its place, and each batch is moved at the top of the loop"
     for each in loader.unwrapped:
         assert isinstance(each.func, cst.Attribute)
-        if each.func.value is not call:
-            group.replace(each, each.func.value)
+        plain = each.func.value
+        if each in loader.advanced:
+            # `next()` and a loop behind it went on where the other stopped.
+            group.replace(each, edits.expression("iter({loader})", loader=plain))
         else:
-            group.replace(each, call)
+            group.replace(each, plain)
         _settle(site, each.args[0].value)
+    for peeled in loader.peeled:
+        new = peeled.with_changes(attr=cst.Name("loader")) if loader.whole else peeled.value
+        group.replace(peeled, new)
     for closed in loader.closed:
         group.replace_statement(closed)
     for value in loader.rest:
         _settle(site, value)
-    clocks = [synchronize_clocks(site, group, loop) for loop in loader.loops]
+    clocks = [synchronize_clocks(site, group, loop, cause=call) for loop in loader.loops]
     todo = "; ".join(dict.fromkeys(each for each in (*loader.todo, *clocks) if each))
     if todo:
         group.review(call, loader.use.name, why, todo)
@@ -323,7 +344,7 @@ def _move_at(
     move: cst.Name,
 ) -> None:
     """Move the batch at the top of a loop, unless that is what the loop does itself."""
-    if _moves_itself(loop, target):
+    if _moves_itself(site, loader, loop, target):
         return
     device: cst.BaseExpression
     if _is_new_device(site, loader.device):
@@ -342,7 +363,7 @@ def _move_at(
     group.insert(first, [line])
 
 
-def _moves_itself(loop: cst.For, target: cst.BaseAssignTargetExpression) -> bool:
+def _moves_itself(site: Site, loader: Loader, loop: cst.For, target: cst.BaseAssignTargetExpression) -> bool:
     """Whether the loop starts with `x, y = x.to(device), y.to(device)`, in one line or several."""
     wanted = {each.value for each in ([target] if isinstance(target, cst.Name) else _names(target))}
     for line in loop.body.body:
@@ -357,32 +378,44 @@ def _moves_itself(loop: cst.For, target: cst.BaseAssignTargetExpression) -> bool
             if not targets or len(targets) != len(values):
                 return not wanted
             for name, moved in zip(targets, values, strict=True):
-                if _is_moved_mapping(name, moved):
-                    wanted.discard(name.value)
-                    continue
-                func = moved.func if isinstance(moved, cst.Call) else None
-                if not (
-                    isinstance(func, cst.Attribute)
-                    and func.attr.value == "to"
-                    and isinstance(func.value, cst.Name)
-                    and func.value.value == name.value
+                if not _is_moved(site, loader, moved, name.value) and not _is_moved_mapping(
+                    site, loader, name, moved
                 ):
                     return not wanted
                 wanted.discard(name.value)
     return not wanted
 
 
-def _is_moved_mapping(name: cst.Name, value: cst.BaseExpression) -> bool:
-    """Whether a value is `{key: value.to(device) for key, value in batch.items()}`."""
-    return isinstance(value, cst.DictComp) and m.matches(
-        value,
-        m.DictComp(
-            value=m.Call(func=m.Attribute(attr=m.Name("to"))),
-            for_in=m.CompFor(
-                iter=m.Call(func=m.Attribute(value=m.Name(name.value), attr=m.Name("items"))), ifs=[]
-            ),
-        ),
+def _is_moved(site: Site, loader: Loader, value: cst.BaseExpression, name: str) -> bool:
+    """Whether a value is `name.to(device)`; `name.to(dtype)` stays where it is."""
+    if not m.matches(value, m.Call(func=m.Attribute(value=m.Name(name), attr=m.Name("to")))):
+        return False
+    assert isinstance(value, cst.Call)
+    device = edits.arguments(value, ("device",)).value("device")
+    if device is None:
+        return False
+    if edits.code_of(device) == edits.code_of(loader.device) or _is_new_device(site, device):
+        return True
+    made = site.flow.origin_of(device)
+    return made.certain and all(
+        isinstance(each.node, cst.BaseExpression) and _is_new_device(site, each.node)
+        for each in made.producers
     )
+
+
+def _is_moved_mapping(site: Site, loader: Loader, name: cst.Name, value: cst.BaseExpression) -> bool:
+    """Whether a value is `{key: value.to(device) for key, value in batch.items()}`."""
+    pairs = m.CompFor(
+        target=m.Tuple([m.Element(), m.Element(m.Name())]),
+        iter=m.Call(func=m.Attribute(value=m.Name(name.value), attr=m.Name("items"))),
+        ifs=[],
+    )
+    if not m.matches(value, m.DictComp(for_in=pairs)):
+        return False
+    assert isinstance(value, cst.DictComp) and isinstance(value.for_in.target, cst.Tuple)
+    item = value.for_in.target.elements[1].value
+    assert isinstance(item, cst.Name)
+    return _is_moved(site, loader, value.value, item.value)
 
 
 def _settle(site: Site, region: cst.BaseExpression) -> None:

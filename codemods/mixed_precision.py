@@ -159,6 +159,9 @@ def _uses_cuda(site: Site) -> bool:
             return True
         if node.attr.value == "cuda" and isinstance(site.parent(node), cst.Call):
             return True
+    for part in site.nodes(cst.FormattedStringText):
+        if part.value.startswith("cuda:"):
+            return True
     for text in site.nodes(cst.SimpleString):
         if str(text.evaluated_value).partition(":")[0] == "cuda":
             arg = site.parent(text)

@@ -105,11 +105,7 @@ def decide(site: Site, use: Use) -> None:
             "call it in a statement of its own",
         )
         return
-    who, todo = _who_averages(site)
-    if not who and not edits.is_pure(optimizer):
-        why = f"`{edits.short(optimizer)}` is worked out anew each time it is written"
-        site.mark(call, use.name, why, "give the optimizer a name first")
-        return
+    who, todo = _who_averages(site, optimizer)
     group = site.group(use)
     _write(site, group, use, call, optimizer, who, bound.value("optimizer_args"))
     for name in ("barrier", "pin_layout"):
@@ -151,12 +147,12 @@ def _write(
     line = _own_line(site, call)
     if who:
         group.replace(call, step)
-    elif line is not None:
+    elif line is not None and edits.is_pure(optimizer):
         parts = _parts(group, optimizer.deep_clone())
         group.replace(call, step)
         group.insert(line, edits.statements("{reduce}({optimizer})\n", site.module, **parts))
     else:
-        # Where no statement can be put before it, one function does both.
+        # Where no statement can be put before it, or the optimizer is worked out, one function does both.
         both = group.helper("average_and_step", STEP_HELPER, reduce=_parts(group, optimizer)["reduce"])
         args = [cst.Arg(optimizer), *_step_arguments(given)]
         group.replace(call, edits.with_arguments(call.with_changes(func=both), args))
@@ -205,16 +201,23 @@ def _reduces_itself(site: Site, optimizer: cst.BaseExpression) -> str:
     return ""
 
 
-def _who_averages(site: Site) -> tuple[str, str]:
+def _who_averages(site: Site, optimizer: cst.BaseExpression) -> tuple[str, str]:
     """What averages the gradients, in words; empty when the helper has to. And what to look at."""
-    names = {site.name_of(call.func): call for call in site.names.calls}
-    found = [(AVERAGES[name], call) for name, call in names.items() if name in AVERAGES]
-    if found:
-        what, call = found[0]
-        if what == "FSDP" or not _is_conditional(site, call):
-            return f"{what} averages the gradients in the backward pass", ""
+    wrappers = {call: AVERAGES[name] for name, call in _named_calls(site) if name in AVERAGES}
+    about = _wrappers_of(site, optimizer, list(wrappers))
+    if about:
+        always = [wrappers[call] for call in about if not _is_conditional(site, call)]
+        # Under `no_sync` the wrapper leaves the average to the old step.
+        if always and (always[0] == "FSDP" or not any(name == ".no_sync" for name, _ in _methods(site))):
+            return f"{always[0]} averages the gradients in the backward pass", ""
+        if any(wrappers[call] == "FSDP" for call in about):
+            return "", (
+                f"where FSDP shards the model, call `{edits.short(optimizer)}.step()` alone: the processes "
+                "hold different shards, and the average of those is none"
+            )
+        what = wrappers[about[0]]
         return "", f"where {what} is used the gradients are averaged already: the second time changes nothing"
-    if any(name in ACCELERATORS for name in names):
+    if any(name in ACCELERATORS for name, _ in _named_calls(site)):
         if any(
             name and name.endswith(".backward") and _is_accelerators(site, call)
             for name, call in _methods(site)
@@ -224,6 +227,44 @@ def _who_averages(site: Site) -> tuple[str, str]:
     if runs_alone(site):
         return "one process has nothing to average", ""
     return "", ""
+
+
+def _named_calls(site: Site) -> list[tuple[str, cst.Call]]:
+    return [(site.name_of(call.func) or "", call) for call in site.names.calls]
+
+
+def _wrappers_of(site: Site, optimizer: cst.BaseExpression, wrappers: list[cst.Call]) -> list[cst.Call]:
+    """The wrappers that may be about the model of an optimizer.
+
+    What wraps the first network of a GAN does not average the gradients of the second.
+    """
+    models = [_model_of(each.node) for each in site.flow.origin_of(optimizer).producers]
+    about: list[cst.Call] = []
+    certain = bool(models)
+    for model in models:
+        if model is None:
+            return wrappers
+        made = site.flow.origin_of(model)
+        code, makers = edits.code_of(model), {each.node for each in made.producers}
+        found = [
+            each
+            for each in wrappers
+            if each in makers or (each.args and edits.code_of(each.args[0].value) == code)
+        ]
+        certain = certain and (bool(found) or any(each.called for each in made.producers))
+        about += found
+    return about if certain else wrappers
+
+
+def _model_of(maker: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """`model` in `torch.optim.SGD(model.parameters(), ...)`."""
+    if not isinstance(maker, cst.Call) or not maker.args:
+        return None
+    params = maker.args[0].value
+    func = params.func if isinstance(params, cst.Call) else None
+    if isinstance(func, cst.Attribute) and func.attr.value == "parameters":
+        return func.value
+    return None
 
 
 def _methods(site: Site) -> list[tuple[str, cst.Call]]:
@@ -241,4 +282,5 @@ def _is_accelerators(site: Site, call: cst.Call) -> bool:
 
 
 def _is_conditional(site: Site, call: cst.Call) -> bool:
+    """Whether a wrapper may be passed by."""
     return any(isinstance(each, (cst.If, cst.IfExp)) for each in site.ancestors(call))

@@ -18,7 +18,14 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.imports import imported_name
-from neuronmigrate.processes import REGISTERS, XLA_BACKENDS, xla_starts
+from neuronmigrate.processes import (
+    GROUPS,
+    REGISTERS,
+    XLA_BACKENDS,
+    comes_from_outside,
+    starts_perhaps,
+    xla_starts,
+)
 from neuronmigrate.site import Group, Site
 
 codemod = Codemod(__name__)
@@ -41,6 +48,14 @@ WHY = "the native backend registers the process group `neuron` by itself"
 def decide(site: Site) -> None:
     """Rewrite all groups of the file and the imports that registered them as one."""
     starts = xla_starts(site)
+    registers = [each for each in site.names.imports if imported_name(each) in REGISTERS]
+    for call in site.names.calls:
+        backend = _backend(site, call)
+        if registers and call not in starts and backend is not None and comes_from_outside(site, backend):
+            why = (
+                f"its backend `{edits.short(backend)}` is named at run time, and `xla` is not there natively"
+            )
+            site.mark(call, START, why, "let whatever names it (arguments, environment) pass `neuron`")
     if not starts:
         return
     group = site.group()
@@ -51,6 +66,12 @@ def decide(site: Site) -> None:
             if text not in changed:
                 changed.add(text)
                 group.replace(text, edits.string("neuron"))
+        if any(
+            isinstance(site.parent(each), cst.Arg) and site.parent(each) not in call.args for each in texts
+        ):
+            todo.append(
+                "the environment variable that names the backend has to say `neuron` where it said `xla`"
+            )
         name = f"{site.name_of(call.func)}"
         if todo:
             group.review(call, name, WHY, "; ".join(todo))
@@ -63,12 +84,26 @@ def decide(site: Site) -> None:
             group.releases.append(alias)
 
 
+def _backend(site: Site, call: cst.Call) -> cst.BaseExpression | None:
+    """The backend of a call that starts a group."""
+    name = site.name_of(call.func)
+    return edits.arguments(call, GROUPS[name]).value("backend") if name == START else None
+
+
 def _rewrite(site: Site, group: Group, call: cst.Call, changed: set[cst.SimpleString]) -> list[str]:
     """Drop what torch_xla alone took, and put the call where it has to stand; tells what is to look at."""
-    kept = [arg for arg in call.args if not _is_rendezvous(arg)]
+    kept = [_native_rendezvous(arg) for arg in call.args if not _is_rendezvous(arg)]
     moved = False
     todo = []
-    if site.name_of(call.func) == START:
+    alone = site.alone(call)
+    if site.name_of(call.func) == START and alone is not None and call in starts_perhaps(site):
+        # The spawned processes had a group by themselves, and it is started where they were.
+        new = _renamed(call, kept, changed)
+        template = "if not torch.distributed.is_initialized():\n    {start}\n"
+        group.replace_statement(alone, group.statements(template, start=new))
+        todo.append("the group stands by then, since the spawned processes always had one: drop this start")
+        moved = True
+    elif site.name_of(call.func) == START:
         touching = _touching_before(site, call)
         moved = bool(touching) and _move(site, group, call, kept, touching[0], changed)
         lines = ", ".join(str(site.positions.span(each).line) for each in touching[:3])
@@ -86,7 +121,7 @@ def _rewrite(site: Site, group: Group, call: cst.Call, changed: set[cst.SimpleSt
                 "objects are exchanged over this group: on the device each size of them is compiled anew, so "
                 'give them a group of their own, `dist.new_group(backend="gloo")`'
             )
-    if not moved and len(kept) < len(call.args):
+    if not moved and kept != list(call.args):
         group.replace(call, edits.with_arguments(call, kept))
     return todo
 
@@ -96,6 +131,22 @@ def _is_rendezvous(arg: cst.Arg) -> bool:
     text = arg.value.evaluated_value if isinstance(arg.value, cst.SimpleString) else None
     named = arg.keyword is None or arg.keyword.value == "init_method"
     return named and text in XLA_BACKENDS and text != "xla"
+
+
+def _native_rendezvous(arg: cst.Arg) -> cst.Arg:
+    """`"xla://" if on_xla else "env://"` is the latter in both cases."""
+    value = arg.value
+    if not isinstance(value, cst.IfExp) or not (arg.keyword is None or arg.keyword.value == "init_method"):
+        return arg
+    sides = [value.body, value.orelse]
+    for number, side in enumerate(sides):
+        if isinstance(side, cst.SimpleString) and side.evaluated_value in XLA_BACKENDS - {"xla"}:
+            sides[number] = edits.string("env://")
+    if sides == [value.body, value.orelse]:
+        return arg
+    if edits.code_of(sides[0]) == edits.code_of(sides[1]):
+        return arg.with_changes(value=sides[0])
+    return arg.with_changes(value=value.with_changes(body=sides[0], orelse=sides[1]))
 
 
 # The order of things.
@@ -115,15 +166,20 @@ def _move(
     if alone is None or line is None or not _can_move_above(site, first, line, call):
         return False
     assert isinstance(first, Statement)
+    group.insert(first, [cst.SimpleStatementLine([cst.Expr(_renamed(call, args, changed))])])
+    group.replace_statement(alone)
+    return True
+
+
+def _renamed(call: cst.Call, args: list[cst.Arg], changed: set[cst.SimpleString]) -> cst.Call:
+    """A start with the native backend, to stand elsewhere."""
     new_args = []
     for arg in args:
         if isinstance(arg.value, cst.SimpleString) and arg.value.evaluated_value == "xla":
             changed.add(arg.value)
             arg = arg.with_changes(value=edits.string("neuron"))
         new_args.append(arg)
-    group.insert(first, [cst.SimpleStatementLine([cst.Expr(edits.with_arguments(call, new_args))])])
-    group.replace_statement(alone)
-    return True
+    return edits.with_arguments(call, new_args)
 
 
 def _can_move_above(site: Site, first: cst.CSTNode, line: cst.CSTNode, call: cst.Call) -> bool:

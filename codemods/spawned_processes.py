@@ -12,27 +12,30 @@ Marked are a spawn whose result is used or that does not wait, arguments that ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
-import libcst.matchers as m
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget, is_harmless
+from neuronmigrate.processes import (
+    SPAWNS,
+    When,
+    branch_of,
+    is_of_another_device,
+    is_one,
+    needs_group,
+    own_starts,
+)
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
 
-SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
 LAUNCH = "torch_xla.launch"
 WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
-PARAMETERS = {
-    LAUNCH: ("fn", "args", "start_method", "debug_single_process"),
-    SPAWN: ("fn", "args", "nprocs", "join", "daemon", "start_method"),
-}
-STARTS = frozenset(
-    {"accelerate.Accelerator", "accelerate.PartialState", "torch.distributed.init_process_group"}
-)
-ASKED = frozenset({"LOCAL_RANK", "RANK", "WORLD_SIZE"})
+ACTING = ("os.", "shutil.", "subprocess.")
+"""Modules whose functions do to the machine what one process should do."""
 
 
 @codemod.uses([WRAPPER])
@@ -48,7 +51,7 @@ def decide_wrapper(site: Site, use: Use) -> None:
     group.fixed(call, use.name, why)
 
 
-@codemod.uses(PARAMETERS)
+@codemod.uses(SPAWNS)
 def decide(site: Site, use: Use) -> None:
     """Call the function once; torchrun starts the processes."""
     call = use.call
@@ -56,7 +59,7 @@ def decide(site: Site, use: Use) -> None:
         todo = "call the function itself, and start the script with torchrun"
         site.mark(use.chain, use.name, "the function is passed on, not called", todo)
         return
-    bound = edits.arguments(call, PARAMETERS[use.claim])
+    bound = edits.arguments(call, SPAWNS[use.claim])
     function = bound.value("fn")
     todo = 'call the function with the rank, `int(os.environ["RANK"])`, and start the script with torchrun'
     alone = site.alone(call)
@@ -78,8 +81,8 @@ def decide(site: Site, use: Use) -> None:
     group = site.group(use)
     args = _arguments(bound.value("args"))
     count = bound.value("nprocs")
-    one = count is not None and edits.code_of(count) == "1"
-    where = _branch(site, call)
+    one = is_one(count)
+    where = branch_of(site, call)
     variable = "LOCAL_RANK" if use.claim == LAUNCH else "RANK"
     index: cst.BaseExpression = cst.Integer("0")
     if not one and where != "without torchrun":
@@ -94,13 +97,25 @@ def decide(site: Site, use: Use) -> None:
         group.fixed(call, use.name, "one process needs no start: its function is called directly")
         return
     why = "torchrun starts the processes, so the function is called directly"
-    started = where != "without torchrun" and _start_group(site, group, alone)
+    starts = own_starts(site, call)
+    started = needs_group(site, call) and _start_group(site, group, alone)
     if started:
         why += ", once the process group that the old processes had by themselves is started"
     number = "auto" if count is None or edits.code_of(count) == "None" else edits.short(count)
     todo = f"start the script with `torchrun --nproc-per-node={number}`: without it, it runs as one process"
     if use.claim == LAUNCH:
         todo += "; the index it gets is that within the host"
+    if started and site.name_of(function) is not None:
+        todo += f"; drop the start here if `{edits.short(function)}` starts a group by itself"
+    others = _lines(site, [each for each in starts if is_of_another_device(site, each)])
+    if others and (started or When.ALWAYS in starts.values()):
+        todo += (
+            f"; {others} starts a group of another backend: tensors on the device need `neuron`, "
+            "and only one group can be the default"
+        )
+    once = "" if where == "without torchrun" else _lines(site, _ran_once(site, alone))
+    if once:
+        todo += f"; {once} ran in the one process that started the others, and runs in each of them now"
     group.review(call, use.name, why, todo)
 
 
@@ -117,45 +132,68 @@ def _arguments(given: cst.BaseExpression | None) -> list[cst.Arg]:
     return [cst.Arg(given, star="*")]
 
 
-def _branch(site: Site, call: cst.Call) -> str:
-    """Whether a test of the launcher's variables keeps torchrun away from a call."""
-    current: cst.CSTNode = call
-    for around in site.ancestors(call):
-        if isinstance(around, cst.If) and current is not around.test and _asks_for_torchrun(around.test):
-            return (
-                "with torchrun"
-                if (current is around.body) == _is_positive(around.test)
-                else "without torchrun"
-            )
-        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
-            break
-        current = around
-    return ""
-
-
-def _asks_for_torchrun(test: cst.BaseExpression) -> bool:
-    strings = m.findall(test, m.SimpleString())
-    return any(isinstance(each, cst.SimpleString) and each.evaluated_value in ASKED for each in strings)
-
-
-def _is_positive(test: cst.BaseExpression) -> bool:
-    """Whether a test of a variable is true when the variable is there."""
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return not _is_positive(test.expression)
-    operators = [each.operator for each in test.comparisons] if isinstance(test, cst.Comparison) else []
-    return not any(isinstance(each, (cst.Is, cst.NotIn, cst.Equal)) for each in operators)
-
-
 def _start_group(site: Site, group: Group, alone: cst.Expr) -> bool:
-    """Start a process group where the program starts none."""
-    if any(site.name_of(call.func) in STARTS for call in site.names.calls):
-        return False
+    """Start a process group where the program starts none, or only behind a flag."""
     line = site.parent(alone)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
         return False
-    if site.notes.setdefault("group started", set()):
+    earlier = site.notes.setdefault("group started", set())
+    around = list(site.ancestors(line))
+    if any(site.parent(each) in around for each in earlier):
         return False
-    site.notes["group started"].add(line)
-    template = 'if "RANK" in os.environ:\n    torch.distributed.init_process_group("neuron")\n'
+    test = '"RANK" in os.environ'
+    if earlier or any(isinstance(each, (cst.FunctionDef, cst.For, cst.While)) for each in around):
+        # What is run twice must not start it twice.
+        test += " and not torch.distributed.is_initialized()"
+    earlier.add(line)
+    template = f'if {test}:\n    torch.distributed.init_process_group("neuron")\n'
     group.insert(line, group.statements(template))
     return True
+
+
+def _ran_once(site: Site, alone: cst.Expr) -> list[cst.CSTNode]:
+    """What stands behind a spawn, or acts on the machine before it, in its function or in the script.
+
+    The started processes ran the top of the module as well.
+    """
+    found: list[cst.CSTNode] = []
+    current: cst.CSTNode = alone
+    for around in site.ancestors(alone):
+        is_top = isinstance(around, cst.Module) and site.parent(alone) not in around.body
+        if isinstance(around, (cst.IndentedBlock, cst.Module)) and not is_top:
+            place = around.body.index(current) if current in around.body else len(around.body)
+            found += [each for each in around.body[:place] if _acts(site, each)]
+            found += [each for each in around.body[place + 1 :] if _does_something(site, each)]
+        if isinstance(around, (cst.FunctionDef, cst.ClassDef)):
+            break
+        current = around
+    return found
+
+
+def _acts(site: Site, statement: cst.CSTNode) -> bool:
+    value = _lone_call(statement)
+    name = "" if value is None else site.name_of(value.func) or ""
+    return name.startswith(ACTING) and not name.startswith("os.environ")
+
+
+def _does_something(site: Site, statement: cst.CSTNode) -> bool:
+    if isinstance(statement, cst.SimpleStatementLine):
+        value = _lone_call(statement)
+        if value is None or site.name_of(value.func) in (*SPAWNS, "builtins.print"):
+            return False
+        # What is logged once more is seen and does no harm.
+        return not (
+            isinstance(value.func, cst.Attribute) and value.func.attr.value in ("debug", "info", "warning")
+        )
+    return isinstance(statement, (cst.For, cst.While, cst.With, cst.Try))
+
+
+def _lone_call(statement: cst.CSTNode) -> cst.Call | None:
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    value = small.value if isinstance(small, (cst.Expr, cst.Assign)) else None
+    return value if isinstance(value, cst.Call) else None
+
+
+def _lines(site: Site, nodes: Sequence[cst.CSTNode]) -> str:
+    numbers = sorted({site.positions.span(each).line for each in nodes})[:3]
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}" if numbers else ""

@@ -6,6 +6,7 @@ clock that is read beside them has to wait first, or it measures the queueing al
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import libcst as cst
@@ -33,16 +34,23 @@ _WAITS = "torch_xla.core.xla_model.wait_device_ops"
 _MAY_WAIT = ("torch_xla.core.xla_model.mark_step", "torch_xla.sync")
 
 
+WAIT = "torch.neuron.synchronize()\n"
+WAIT_ANYWHERE = "if torch.accelerator.is_available():\n    torch.accelerator.synchronize()\n"
+_DEVICES = re.compile(r"accelerator|available|backend|cuda|device|gpu|neuron|tpu|trainium|trn|xla|\bxm\b")
+
+
 def synchronize_clocks(
     site: Site,
     group: Group,
     step: cst.CSTNode,
     is_gone: Callable[[cst.CSTNode], bool] = lambda node: False,
+    cause: cst.CSTNode | None = None,
 ) -> str:
     """Put a synchronize before each clock read of the function around a legacy step; say where.
 
-    `is_gone` tells the statements that the group takes out. Each function is done once, whichever
-    codemod comes first; the answer is empty when nothing was put in.
+    `is_gone` tells the statements that the group takes out, and `cause` what the step came from, if that
+    stands elsewhere. Where a test chose the device, the clocks run on others as well. Each function is done
+    once, whichever codemod comes first; the answer is empty when nothing was put in.
     """
     timed = site.notes.setdefault("timed", set())
     function = site.names.function_of(step)
@@ -61,7 +69,10 @@ def synchronize_clocks(
                     lines.append(line)
                 read.append(line)
     for line in lines:
-        group.insert(line, group.statements("torch.neuron.synchronize()\n"))
+        choice = _chooses_device(site, step, line) or (
+            cause is not None and _chooses_device(site, cause, line)
+        )
+        group.insert(line, group.statements(WAIT_ANYWHERE if choice else WAIT))
     if not lines:
         return ""
     numbers = sorted(site.positions.span(line).line for line in lines)
@@ -69,6 +80,17 @@ def synchronize_clocks(
     return (
         f"a synchronize now stands before each clock read ({where} of the old file), so that the time "
         "has the work of the device in it: drop those that measure something else"
+    )
+
+
+def _chooses_device(site: Site, node: cst.CSTNode, line: Statement) -> bool:
+    """Whether a test of the device stands around a node and not around a line."""
+    around_line = set(site.ancestors(line))
+    return any(
+        isinstance(each, (cst.If, cst.IfExp))
+        and each not in around_line
+        and _DEVICES.search(edits.code_of(each.test)) is not None
+        for each in site.ancestors(node)
     )
 
 

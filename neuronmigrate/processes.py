@@ -11,6 +11,7 @@ import re
 from weakref import WeakKeyDictionary
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import edits
 from neuronmigrate.flow import UseKind
@@ -46,6 +47,8 @@ _SEVERAL = frozenset(
 """Calls that tell of several processes."""
 _ASKS = (
     "torch.distributed.",
+    "torch.utils.data.DistributedSampler",
+    "torch.utils.data.distributed.",
     "torch_xla.core.xla_model.get_local_ordinal",
     "torch_xla.core.xla_model.get_ordinal",
     "torch_xla.core.xla_model.is_master_ordinal",
@@ -56,6 +59,8 @@ _ASKS = (
 )
 
 _ABOUT_RANKS = re.compile(r"(?:^|_)(?:rank|ordinal|master|main_process|chief|leader)")
+_A_RANK = re.compile(r"(?:get_)?(?:global_|local_|world_)?(?:rank|ordinal)")
+_A_MASTER = re.compile(r"(?:is_)?(?:global_|local_)?(?:main|master)(?:_process|_ordinal|_rank)?")
 GROUPS = {
     "torch.distributed.init_process_group": (
         "backend",
@@ -93,11 +98,40 @@ def _xla_texts(site: Site, backend: cst.BaseExpression) -> list[cst.SimpleString
         return [*_xla_texts(site, backend.body), *_xla_texts(site, backend.orelse)]
     if isinstance(backend, cst.SimpleString):
         return [backend] if backend.evaluated_value == "xla" else []
+    fallback = _fallback(site, backend)
+    if fallback is not None:
+        return _xla_texts(site, fallback)
     made = [each.node for each in site.flow.origin_of(backend).producers]
+    made += [
+        found
+        for each in made
+        if isinstance(each, cst.BaseExpression) and (found := _fallback(site, each)) is not None
+    ]
     return [each for each in made if isinstance(each, cst.SimpleString) and each.evaluated_value == "xla"]
 
 
-def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
+def _fallback(site: Site, value: cst.BaseExpression) -> cst.BaseExpression | None:
+    """`"xla"` in `os.environ.get("BACKEND", "xla")`."""
+    if isinstance(value, cst.Call) and site.name_of(value.func) in ("os.environ.get", "os.getenv"):
+        return edits.arguments(value, ("key", "default")).value("default")
+    return None
+
+
+def comes_from_outside(site: Site, backend: cst.BaseExpression) -> bool:
+    """Whether the name of a backend may be something that stands in no string of this file."""
+    if isinstance(backend, cst.IfExp):
+        return comes_from_outside(site, backend.body) or comes_from_outside(site, backend.orelse)
+    if isinstance(backend, cst.SimpleString):
+        return False
+    made = site.flow.origin_of(backend)
+    return not made.certain or not all(isinstance(each.node, cst.SimpleString) for each in made.producers)
+
+
+def _only_names_groups(site: Site, text: cst.BaseExpression) -> bool:
+    arg = site.parent(text)
+    call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+    if isinstance(call, cst.Call) and _fallback(site, call) is text:
+        return _only_names_groups(site, call)
     uses = site.flow.uses_of(text)
     for use in uses.uses:
         arg = site.parent(use.node)
@@ -106,6 +140,193 @@ def _only_names_groups(site: Site, text: cst.SimpleString) -> bool:
             continue
         return False
     return not uses.lost
+
+
+SPAWNS = {
+    "torch_xla.distributed.xla_multiprocessing.spawn": (
+        "fn",
+        "args",
+        "nprocs",
+        "join",
+        "daemon",
+        "start_method",
+    ),
+    "torch_xla.launch": ("fn", "args", "start_method", "debug_single_process"),
+}
+"""What started processes, and its parameters."""
+_UNDER_TORCHRUN = frozenset({"LOCAL_RANK", "RANK", "WORLD_SIZE"})
+_START_BY_THEMSELVES = frozenset({"accelerate.Accelerator", "accelerate.PartialState"})
+
+
+class When(enum.IntEnum):
+    """Whether code runs in the processes that a spawn started."""
+
+    NEVER = 0
+    PERHAPS = 1
+    ALWAYS = 2
+
+
+def own_starts(site: Site, spawn: cst.Call) -> dict[cst.Call, When]:
+    """The calls that start a process group in spawned processes, or before, and how certainly they run."""
+    roots: set[cst.CSTNode] = set()
+    known = True
+    name = next((name for name in SPAWNS if site.name_of(spawn.func) == name), "")
+    function = edits.arguments(spawn, SPAWNS[name]).value("fn") if name else None
+    if function is not None:
+        roots, known = _functions_in(site, function)
+    roots |= {each for each in site.ancestors(spawn) if isinstance(each, (cst.FunctionDef, cst.Lambda))}
+    found: dict[cst.Call, When] = {}
+    for call in site.names.calls:
+        called = site.name_of(call.func)
+        if called in _STARTS or called in _START_BY_THEMSELVES:
+            when = When.ALWAYS if called in _START_BY_THEMSELVES else _when(site, call, roots, known, set())
+            if when is not When.NEVER:
+                # A function that comes from elsewhere may well be what reaches a start of this module.
+                found[call] = when if known else When.ALWAYS
+    return found
+
+
+def is_of_another_device(site: Site, start: cst.Call) -> bool:
+    """Whether a group is certainly not for the native device."""
+    if site.name_of(start.func) != "torch.distributed.init_process_group":
+        return False
+    backend = edits.arguments(start, GROUPS["torch.distributed.init_process_group"]).value("backend")
+    return isinstance(backend, cst.SimpleString) and backend.evaluated_value in ("gloo", "mpi", "nccl", "ucc")
+
+
+def needs_group(site: Site, spawn: cst.Call) -> bool:
+    """Whether processes that are started here have a group by torch_xla alone."""
+    name = site.name_of(spawn.func) or ""
+    count = edits.arguments(spawn, SPAWNS[name]).value("nprocs") if name in SPAWNS else None
+    if is_one(count) or branch_of(site, spawn) == "without torchrun":
+        return False
+    return When.ALWAYS not in own_starts(site, spawn).values()
+
+
+def is_one(count: cst.BaseExpression | None) -> bool:
+    """Whether a number of processes is one."""
+    return count is not None and edits.code_of(count) == "1"
+
+
+def starts_perhaps(site: Site) -> set[cst.Call]:
+    """Starts behind a flag in processes that found each other without one."""
+    perhaps: set[cst.Call] = set()
+    for use in site.uses:
+        if use.claim in SPAWNS and use.call is not None and not use.method and needs_group(site, use.call):
+            starts = own_starts(site, use.call)
+            perhaps |= {each for each in starts if not is_of_another_device(site, each)}
+    return perhaps
+
+
+def _functions_in(site: Site, expression: cst.BaseExpression) -> tuple[set[cst.CSTNode], bool]:
+    """The functions of this module that are handed to a spawn, and whether those are all that may be."""
+    if isinstance(expression, cst.Lambda):
+        return {expression}, True
+    if isinstance(expression, cst.Call) and site.name_of(expression.func) == "functools.partial":
+        return _functions_in(site, expression.args[0].value) if expression.args else (set(), False)
+    if site.name_of(expression) is not None:
+        return set(), True
+    bindings = site.names.bindings_at(expression) if isinstance(expression, cst.Name) else ()
+    functions: set[cst.CSTNode] = {each.node for each in bindings if isinstance(each.node, cst.FunctionDef)}
+    return functions, bool(bindings) and len(functions) == len(bindings)
+
+
+def _when(
+    site: Site, node: cst.CSTNode, roots: set[cst.CSTNode], known: bool, seen: set[cst.CSTNode]
+) -> When:
+    """Whether a node runs in functions, or in what they call, or when the module is run."""
+    limit = When.ALWAYS
+    current = node
+    for around in site.ancestors(node):
+        if isinstance(around, cst.If):
+            if current is not around.test and not (
+                _holds_in_spawned(site, around) or _starts_either_way(site, around, current)
+            ):
+                limit = When.PERHAPS
+        elif isinstance(
+            around, (cst.IfExp, cst.For, cst.While, cst.ExceptHandler, cst.BooleanOperation, cst.Match)
+        ):
+            limit = When.PERHAPS
+        if around in roots:
+            return limit
+        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+            if isinstance(around, cst.Lambda) or around in seen:
+                return When.NEVER
+            seen.add(around)
+            reached = [_when(site, each, roots, known, seen) for each in _callers(site, around)]
+            if not reached and not known:
+                return limit
+            return min(limit, max(reached, default=When.NEVER))
+        current = around
+    return limit
+
+
+def _callers(site: Site, function: cst.FunctionDef) -> list[cst.CSTNode]:
+    """Where a function is named; for a method, where its name is called, or its class is."""
+    bindings = site.names.bound_by(function)
+    if bindings and bindings[0].scope.kind is ScopeKind.CLASS:
+        named: list[cst.CSTNode] = [
+            call
+            for call in site.names.calls
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == function.name.value
+        ]
+        owner = next((each for each in site.ancestors(function) if isinstance(each, cst.ClassDef)), None)
+        if function.name.value != "__init__" or owner is None:
+            return named
+        bindings = site.names.bound_by(owner)
+    return [node for binding in bindings for node in site.names.references(binding)]
+
+
+def _starts_either_way(site: Site, around: cst.If, side: cst.CSTNode) -> bool:
+    """Whether the other side of a test starts a group as well."""
+    other = around.orelse if side is around.body else around.body
+    return other is not None and any(
+        other in site.ancestors(call) for call in site.names.calls if site.name_of(call.func) in _STARTS
+    )
+
+
+def _holds_in_spawned(site: Site, around: cst.If) -> bool:
+    """Whether a test is about the launcher, the module or the group, and not a choice of the user."""
+    if _is_main_guard(around) or asks_for_torchrun(around.test):
+        return True
+    test = around.test
+    return (
+        isinstance(test, cst.UnaryOperation)
+        and isinstance(test.expression, cst.Call)
+        and site.name_of(test.expression.func) == _TEST
+    )
+
+
+def branch_of(site: Site, call: cst.Call) -> str:
+    """Whether a test of the launcher's variables keeps torchrun away from a call."""
+    current: cst.CSTNode = call
+    for around in site.ancestors(call):
+        if isinstance(around, cst.If) and current is not around.test and asks_for_torchrun(around.test):
+            return (
+                "with torchrun"
+                if (current is around.body) == _is_positive(around.test)
+                else "without torchrun"
+            )
+        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+            break
+        current = around
+    return ""
+
+
+def _is_positive(test: cst.BaseExpression) -> bool:
+    """Whether a test of a variable is true when the variable is there."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        return not _is_positive(test.expression)
+    operators = [each.operator for each in test.comparisons] if isinstance(test, cst.Comparison) else []
+    return not any(isinstance(each, (cst.Is, cst.NotIn, cst.Equal)) for each in operators)
+
+
+def asks_for_torchrun(test: cst.BaseExpression) -> bool:
+    """Whether a test asks for the variables that torchrun sets."""
+    strings = m.findall(test, m.SimpleString())
+    return any(
+        isinstance(each, cst.SimpleString) and each.evaluated_value in _UNDER_TORCHRUN for each in strings
+    )
 
 
 def runs_alone(site: Site) -> bool:
@@ -117,7 +338,7 @@ def runs_alone(site: Site) -> bool:
     if any(use.claim.startswith(_ASKS) or use.name.startswith(_ASKS) for use in site.uses):
         return False
     texts = {edits.code_of(each).strip("\"'") for each in site.nodes(cst.SimpleString)}
-    if texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE"}:
+    if texts & {"RANK", "LOCAL_RANK", "WORLD_SIZE", "--local-rank", "--local_rank"}:
         return False
     others = [facts for _, facts in site.project.modules if facts.module != site.names.module_name]
     return not others and _is_script(site)
@@ -146,6 +367,43 @@ def is_about_ranks(test: cst.BaseExpression) -> bool:
             return True
         todo.extend(node.children)
     return False
+
+
+def is_on_first_alone(site: Site, node: cst.CSTNode, of_all: bool) -> bool:
+    """Whether a test around a node lets through the first process alone, of each host or of all."""
+    current = node
+    for around in site.ancestors(node):
+        if isinstance(around, cst.If) and current is around.body and _is_first(around.test, of_all):
+            return True
+        if isinstance(around, (cst.FunctionDef, cst.Lambda)):
+            return False
+        current = around
+    return False
+
+
+def _is_first(test: cst.BaseExpression, of_all: bool) -> bool:
+    """Whether a test is true on the first process alone, of each host or of all.
+
+    A rank within tensor parallelism, or `rank != 0`, says something else.
+    """
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        return _is_first(test.left, of_all) or _is_first(test.right, of_all)
+    if isinstance(test, cst.Comparison):
+        other = test.comparisons[0]
+        if len(test.comparisons) > 1 or not isinstance(other.operator, cst.Equal):
+            return False
+        if edits.code_of(other.comparator) != "0":
+            return False
+        test, pattern = test.left, _A_RANK
+    else:
+        pattern = _A_MASTER
+    func = test.func if isinstance(test, cst.Call) else test
+    name = func.attr.value if isinstance(func, cst.Attribute) else edits.code_of(func)
+    if pattern.fullmatch(name) is None:
+        return False
+    # `is_master_ordinal()` asks for the first process of the host.
+    of_host = "local" in name or (name == "is_master_ordinal" and "False" not in edits.code_of(test))
+    return not (of_all and of_host)
 
 
 class Group(enum.Enum):

@@ -143,10 +143,11 @@ def _title(observation: Observation) -> str:
 
 
 def _totals(observation: Observation) -> str:
+    graphs = _plural(observation.graphs, "graph")
     return (
-        f"{_plural(observation.calls, 'operation')}, {observation.distinct:,} distinct by shape and dtype (an "
-        f"estimate of compilations), {observation.once:,} of them once; {_plural(observation.graphs, 'graph')} of "
-        f"torch.compile with {_plural(observation.in_graphs, 'operation')}"
+        f"{_plural(observation.calls, 'operation')}, {observation.distinct:,} distinct by shape and dtype "
+        f"(an estimate of compilations), {observation.once:,} of them once; {graphs} of torch.compile with "
+        f"{_plural(observation.in_graphs, 'operation')}"
     )
 
 

@@ -300,3 +300,15 @@ def test_a_line_has_its_text() -> None:
     here = Place(__file__, 1)
     assert here.source == '"""What `neuronmigrate run --observe` says about a program, line by line."""'
     assert Place("", 0).source == "" and str(here).endswith("test_observe.py:1")
+
+
+def test_a_page_shows_all_of_it_and_runs_nothing() -> None:
+    observer = Observer()
+    for rows in range(20):
+        observer.see("aten::<sort>", (torch.ones(rows, device="meta"),), {})
+    observation = observer.observation()
+    page = printer.page(observation)
+    assert page.startswith("<!doctype html>") and "<script" not in page
+    assert page.count("<tr>") >= 1 + len(observation.lines)
+    assert f"{observation.distinct:,} distinct" in page
+    assert "aten::<sort>" not in page
