@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -267,6 +268,7 @@ def _module_names(sources: Mapping[str, bytes]) -> tuple[dict[str, str], dict[st
                     asked.add(words[0].decode("utf-8", "replace"))
     names: dict[str, str] = {}
     roots: dict[str, str] = {}
+    dotted_asked = {each for each in asked if "." in each}
     for name in sources:
         path = PurePosixPath(name)
         folder = path.parent
@@ -274,8 +276,7 @@ def _module_names(sources: Mapping[str, bytes]) -> tuple[dict[str, str], dict[st
             folder = folder.parent
         # Folders without an `__init__.py` are packages too when somebody imports through them.
         for outer in [*reversed(folder.parents), folder]:
-            dotted = _dotted(path, outer)
-            if any(each == dotted or dotted.startswith(each + ".") for each in asked if "." in each):
+            if not dotted_asked.isdisjoint(accumulate(_dotted(path, outer).split("."), "{}.{}".format)):
                 folder = outer
                 break
         names[name], roots[name] = _dotted(path, folder), str(folder)

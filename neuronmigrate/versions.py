@@ -256,6 +256,7 @@ _KEY = re.compile(
     re.IGNORECASE,
 )
 _CONDA = re.compile(rf"^\s*-\s*[\"']?(?P<name>{_NAME})=(?P<spec>[\d.]+\*?)", re.IGNORECASE)
+_SAYS = ("==", ">=", "<=", "~=", "!=", "install", "add", "ptimum")
 _QUOTED = re.compile(rf"[\"'](?P<name>{_NAME})\s*(?P<extras>\[[\w\s,.-]*\])?[\"']", re.IGNORECASE)
 
 
@@ -268,6 +269,8 @@ def _lines(name: str, path: str, lines: list[str], *, declared: bool = False) ->
     installing = False
     for number, line in enumerate(lines, 1):
         source = f"{path}:{number}"
+        if not (declared or listing or installing or any(each in line for each in _SAYS)):
+            continue  # of code, which has many lines that name a package and say nothing of its release
         bare = line.strip()
         if bare.startswith("#"):
             continue
