@@ -173,8 +173,9 @@ def poster_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paper = save_lora(folder / "me" / "paper", "paper.safetensors", sketches, seed=2)
     added = {name: 0.5 * ink[name] + 0.7 * paper[name] for name in ink}
     save_file(added, folder / "added.safetensors")
-    # Of another size and shape than the pipeline's.
-    pixels = np.arange(32 * 48 * 3, dtype=np.uint8).reshape(32, 48, 3)
+    # Of another size and shape than the pipeline's, and pale: Diffusers takes a tensor with nothing below
+    # zero for one that was not normalized.
+    pixels = np.arange(160, 250, dtype=np.uint8).repeat(52)[: 32 * 48 * 3].reshape(32, 48, 3)
     Image.fromarray(pixels).save(folder / "sketch.png")
     return folder
 
