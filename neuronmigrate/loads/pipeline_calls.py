@@ -20,6 +20,8 @@ from neuronmigrate.site import Site
 ON_DEVICE = "its tensors are on the device now: `.cpu()` before numpy, PIL or CPU tensors"
 # Keywords of a call that the compiled graph never got to see.
 _UNSEEN = ("cross_attention_kwargs", "guess_mode")
+# What gives an image of PIL.
+_PICTURES = ("PIL.Image.fromarray", "PIL.Image.new", "PIL.Image.open", "diffusers.utils.load_image")
 _CALLBACKS = "`callback` gets latents on the device; Diffusers wants `callback_on_step_end` instead"
 _LATENTS = "`latents` have to be of the pipeline's dtype now: `.to(pipe.dtype)`"
 
@@ -236,12 +238,30 @@ class CallRewrite:
         pipe = model_of(self.call)
         if not dotted_name(pipe):
             raise Refused("the pipeline has no name here of which its image processor could be asked")
+        # The pipeline preprocesses what it gets: a tensor with nothing below zero, as of a pale image, would
+        # be normalized again (`VaeImageProcessor.preprocess`). `resize` takes no list, and scales latents.
+        step = "resize" if self._is_picture(seen) else "preprocess"
         return edits.expression(
-            "{pipe}.image_processor.preprocess({image}, height={height}, width={width})",
+            f"{{pipe}}.image_processor.{step}({{image}}, height={{height}}, width={{width}})",
             pipe=pipe.deep_clone(),
             image=image,
             height=height,
             width=width,
+        )
+
+    def _is_picture(self, image: cst.BaseExpression) -> bool:
+        """Whether an image is certainly one of PIL."""
+        if isinstance(image, cst.Name):
+            binding = only_binding(self.site, image)
+            return binding is not None and binding.value is not None and self._is_picture(binding.value)
+        if not isinstance(image, cst.Call):
+            return False
+        if self.site.name_of(image.func) in _PICTURES:
+            return True
+        return (
+            isinstance(image.func, cst.Attribute)
+            and image.func.attr.value in ("convert", "resize")
+            and self._is_picture(image.func.value)
         )
 
     def _has_size(
@@ -254,8 +274,8 @@ class CallRewrite:
         if not (isinstance(image, cst.Call) and isinstance(image.func, cst.Attribute) and image.args):
             return False
         given = {arg.keyword.value: edits.code_of(arg.value) for arg in image.args if arg.keyword}
-        if image.func.attr.value == "preprocess":
-            return [given.get("height"), given.get("width")] == [edits.code_of(height), edits.code_of(width)]
+        if "height" in given and image.func.attr.value in ("preprocess", "resize"):
+            return [given["height"], given.get("width")] == [edits.code_of(height), edits.code_of(width)]
         wanted = f"({edits.code_of(width)}, {edits.code_of(height)})"
         return image.func.attr.value == "resize" and edits.code_of(image.args[0].value) == wanted
 
