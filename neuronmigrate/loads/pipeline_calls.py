@@ -241,6 +241,11 @@ class CallRewrite:
         # The pipeline preprocesses what it gets: a tensor with nothing below zero, as of a pale image, would
         # be normalized again (`VaeImageProcessor.preprocess`). `resize` takes no list, and scales latents.
         step = "resize" if self._is_picture(seen) else "preprocess"
+        if step == "preprocess":
+            self.todo.append(
+                f"line {self.line}: a picture that is pale all over is normalized twice, as it was before: where "
+                "the image is one of PIL, write `resize` for `preprocess`"
+            )
         return edits.expression(
             f"{{pipe}}.image_processor.{step}({{image}}, height={{height}}, width={{width}})",
             pipe=pipe.deep_clone(),
