@@ -243,8 +243,8 @@ class CallRewrite:
         step = "resize" if self._is_picture(seen) else "preprocess"
         if step == "preprocess":
             self.todo.append(
-                f"line {self.line}: a picture that is pale all over is normalized twice, as it was before: where "
-                "the image is one of PIL, write `resize` for `preprocess`"
+                f"line {self.line}: a picture that is pale all over is normalized twice, as it was before: "
+                "where the image is one of PIL, write `resize` for `preprocess`"
             )
         return edits.expression(
             f"{{pipe}}.image_processor.{step}({{image}}, height={{height}}, width={{width}})",
