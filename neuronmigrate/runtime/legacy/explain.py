@@ -99,24 +99,33 @@ def _modules_of(library: str) -> list[object]:
 
 
 def _other_version(where: str, library: str, name: str) -> str | None:
-    """The message about an API in the way, or None when the installed version is the release's own."""
-    distribution = library.replace("_", "-")
-    try:
-        installed = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+    message = in_the_way(library, name)
+    return None if message is None else f"{where}: {message}"
+
+
+def in_the_way(library: str, name: str) -> str | None:
+    """The message about an API that is in the way, or None when the installed version is the release's own."""
+    installed = another_version(library)
+    if installed is None:
         return None
     release = current().release
-    pins = release.pins
-    pinned = pins.get(library)
-    if pinned is None and library in ("transformers", "trl"):
-        return None
-    if pinned is not None and _minor(installed) == pinned:
-        return None
-    wanted = " and ".join(f"{each} {version}" for each, version in pins.items())
+    wanted = " and ".join(f"{each} {version}" for each, version in release.pins.items())
     return (
-        f"{where}: {name} is not in {distribution} {installed}; optimum-neuron {release} ran with {wanted}. "
+        f"{name} is not in {library.replace('_', '-')} {installed}; optimum-neuron {release} ran with {wanted}. "
         "Run this script in an environment that has those"
     )
+
+
+def another_version(library: str) -> str | None:
+    """The installed version of a library if it is not the minor version that the release ran with."""
+    try:
+        installed = importlib.metadata.version(library.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    pinned = current().release.pins.get(library)
+    if pinned is None:
+        return None if library in ("transformers", "trl") else installed
+    return None if _minor(installed) == pinned else installed
 
 
 def _minor(version: str) -> str:
