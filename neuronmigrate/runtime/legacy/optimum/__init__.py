@@ -100,14 +100,14 @@ _CONFIGS = {
 """Classes of arguments, and what makes one for a release."""
 
 TRAINERS = {
-    "NeuronORPOTrainer": ("", "orpo"),
-    "NeuronSFTTrainer": ("trainer", "sft_until_0_3"),
-    "NeuronTrainer": ("trainer", "transformers_trainer"),
-    "Seq2SeqNeuronTrainer": ("", "transformers_trainer"),
-    "Seq2SeqTrainiumTrainer": ("", "transformers_trainer"),
-    "TrainiumTrainer": ("", "transformers_trainer"),
+    "NeuronORPOTrainer": (("0.0.1", "orpo"),),
+    "NeuronSFTTrainer": (("0.4.2", "trainer"), ("0.4.0", "sft_0_4_0"), ("0.0.1", "sft_until_0_3")),
+    "NeuronTrainer": (("0.4.0", "trainer"), ("0.0.1", "transformers_trainer")),
+    "Seq2SeqNeuronTrainer": (("0.0.1", "transformers_trainer"),),
+    "Seq2SeqTrainiumTrainer": (("0.0.1", "transformers_trainer"),),
+    "TrainiumTrainer": (("0.0.1", "transformers_trainer"),),
 }
-"""The module of a trainer in 0.4.x, and before."""
+"""The modules of a trainer, each with its first release, the newest first."""
 
 
 def _config(name: str, session: Session) -> object:
@@ -118,7 +118,8 @@ def _config(name: str, session: Session) -> object:
 
 
 def _trainer(name: str, session: Session) -> object:
-    now, before = TRAINERS[name]
-    module = importlib.import_module(f"{__name__}.{now if session.release.since('0.4.0') else before}")
-    trainer: object = getattr(module, name.replace("Trainium", "Neuron"))
+    module = next(module for first, module in TRAINERS[name] if session.release.since(first))
+    trainer: object = getattr(
+        importlib.import_module(f"{__name__}.{module}"), name.replace("Trainium", "Neuron")
+    )
     return trainer

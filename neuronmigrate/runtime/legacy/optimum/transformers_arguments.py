@@ -18,6 +18,7 @@ from transformers import Seq2SeqTrainingArguments, TrainingArguments
 from neuronmigrate import catalogue
 from neuronmigrate.runtime.legacy.explain import in_the_way
 from neuronmigrate.runtime.legacy.optimum.accelerator import refuse_split
+from neuronmigrate.runtime.legacy.optimum.arguments import SFT_0_11, kind_of
 from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 
 _OWN: dict[str, tuple[object, object]] = {
@@ -43,22 +44,6 @@ _OWN: dict[str, tuple[object, object]] = {
 
 _BACK = {"optim": "adamw_torch", "average_tokens_across_devices": False}
 """Defaults of transformers that were others then."""
-
-SFT: dict[str, tuple[object, object]] = {
-    "dataset_text_field": (str | None, None),
-    "packing": (bool, False),
-    "max_seq_length": (int | None, None),
-    "dataset_num_proc": (int | None, None),
-    "dataset_batch_size": (int, 1000),
-    "neftune_noise_alpha": (float | None, None),
-    "model_init_kwargs": (dict | None, None),
-    "dataset_kwargs": (dict | None, None),
-    "eval_packing": (bool | None, None),
-    "num_of_sequences": (int, 1024),
-    "chars_per_token": (float, 3.6),
-    "use_liger": (bool, False),
-}
-"""Fields of trl 0.11.4's SFTConfig (`trl/trainer/sft_config.py`)."""
 
 ORPO: dict[str, tuple[object, object]] = {
     "max_length": (int | None, None),
@@ -167,7 +152,8 @@ def seq2seq_arguments(release: str) -> type:
 @functools.cache
 def sft_config(release: str) -> type:
     """`NeuronSFTConfig` of a release before 0.4.0."""
-    return _make("NeuronSFTConfig", TrainingArguments, SFT)
+    fields = {name: (kind_of(name, default), default) for name, default in SFT_0_11.items()}
+    return _make("NeuronSFTConfig", TrainingArguments, fields)
 
 
 @functools.cache

@@ -469,5 +469,5 @@ class NeuronTrainer(TrainerForNeuron):
     """The Trainer."""
 
 
-class Seq2SeqNeuronTrainer(Seq2SeqTrainer, TrainerForNeuron):
+class Seq2SeqNeuronTrainer(TrainerForNeuron, Seq2SeqTrainer):
     """The Trainer that generates in evaluation."""
