@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import sysconfig
 import traceback
 
 from neuronmigrate import catalogue
 from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "peft", "diffusers", "sentence_transformers")
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _KEYWORD = re.compile(r"(?P<callable>[\w.]+)\(\) got an unexpected keyword argument '(?P<name>\w+)'")
 _ATTRIBUTE = re.compile(
     r"(?:module '?(?P<module>[\w.]+)'?|'?(?P<type>\w+)'? object|type object '(?P<cls>\w+)')"
@@ -140,7 +142,8 @@ def _place(error: BaseException) -> str:
     own = [
         each
         for each in frames
-        if "site-packages" not in each.filename and not each.filename.startswith((_HERE, "<frozen"))
+        if "site-packages" not in each.filename
+        and not each.filename.startswith((_HERE, _STANDARD_LIBRARY, "<frozen"))
     ]
     # The frames before the script are those that run it.
     last = own[-1] if own else (frames[-1] if frames else None)

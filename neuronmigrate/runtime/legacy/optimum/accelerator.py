@@ -73,7 +73,9 @@ class NeuronAccelerator(accelerate.Accelerator):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         release = current().release
-        names = [name for name in inspect.signature(accelerate.Accelerator.__init__).parameters if name != "self"]
+        names = [
+            name for name in inspect.signature(accelerate.Accelerator.__init__).parameters if name != "self"
+        ]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         for plugin in ("trn_config", "mp_plugin", "tp_plugin"):
             refuse_split(given.pop(plugin, None))
@@ -86,7 +88,9 @@ class NeuronAccelerator(accelerate.Accelerator):
         bf16 = str(getattr(asked, "value", asked)) == "bf16"
         for name in _REFUSED:
             if given.pop(name, None) is not None:
-                raise NotImplementedError(f"{name} is not supported in `optimum-neuron`. Please set it to None.")
+                raise NotImplementedError(
+                    f"{name} is not supported in `optimum-neuron`. Please set it to None."
+                )
         given["cpu"] = True
         super().__init__(mixed_precision="no", **given)
         self.cast_weights = mode == "FULL_BF16" or (bf16 and (backend == "xla" or release.since("0.1.0")))
@@ -192,7 +196,9 @@ def _mode(config: object) -> str:
 
 def refuse_split(config: object) -> None:
     """Raise LegacyProblem for a configuration that splits a model over processes."""
-    split = int(getattr(config, "tensor_parallel_size", 1)) * int(getattr(config, "pipeline_parallel_size", 1))
+    split = int(getattr(config, "tensor_parallel_size", 1)) * int(
+        getattr(config, "pipeline_parallel_size", 1)
+    )
     if split == 1:
         return
     if world.size() > 1:

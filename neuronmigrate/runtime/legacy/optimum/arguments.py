@@ -237,10 +237,13 @@ class Arguments:
 class SFTArguments(Arguments):
     """The fields of supervised fine-tuning that are read here."""
 
+    assistant_only_loss: bool
     completion_only_loss: bool | None
+    dataset_kwargs: dict[str, object] | None
     dataset_text_field: str
     max_length: int
     packing: bool
+    packing_strategy: str
     pad_token: str | None
 
 

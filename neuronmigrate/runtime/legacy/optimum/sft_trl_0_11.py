@@ -162,7 +162,9 @@ def _rows(
     if packing:
         texts = formatting or (lambda row: row[args.dataset_text_field])
         size = args.max_seq_length * args.chars_per_token * args.num_of_sequences
-        packed = Packed(dataset, tokenizer, texts, args.max_seq_length, size, append_concat_token, add_special_tokens)
+        packed = Packed(
+            dataset, tokenizer, texts, args.max_seq_length, size, append_concat_token, add_special_tokens
+        )
         if isinstance(dataset, datasets.IterableDataset):
             return packed
         blocks = list(packed)

@@ -109,7 +109,13 @@ def _make(name: str, base: type, more: dict[str, tuple[object, object]]) -> type
         if release.has(known[field].first, known[field].last):
             fields[field] = (kind, default)
     existing = {each.name for each in dataclasses.fields(base)}
-    fields.update({field: (str if field == "optim" else bool, default) for field, default in _BACK.items() if field in existing})
+    fields.update(
+        {
+            field: (str if field == "optim" else bool, default)
+            for field, default in _BACK.items()
+            if field in existing
+        }
+    )
     fields.update(more)
     made = dataclasses.make_dataclass(
         name,

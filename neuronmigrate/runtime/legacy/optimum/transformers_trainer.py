@@ -133,7 +133,12 @@ class TrainerForNeuron(Trainer):
         return self.accelerator.autocast()
 
     def compute_loss(
-        self, model: torch.nn.Module, inputs: Batch, return_outputs: bool = False, *args: object, **kwargs: object
+        self,
+        model: torch.nn.Module,
+        inputs: Batch,
+        return_outputs: bool = False,
+        *args: object,
+        **kwargs: object,
     ) -> object:
         """The loss of transformers."""
         taken = inspect.signature(Trainer.compute_loss).parameters
@@ -276,7 +281,9 @@ class TrainerForNeuron(Trainer):
         for name in ("logging", "eval", "save"):
             value = getattr(args, f"{name}_steps")
             if value is not None:
-                setattr(self.state, f"{name}_steps", math.ceil(plan.max_steps * value) if value < 1 else value)
+                setattr(
+                    self.state, f"{name}_steps", math.ceil(plan.max_steps * value) if value < 1 else value
+                )
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.epochs
         self.state.is_local_process_zero = self.is_local_process_zero()
         self.state.is_world_process_zero = self.is_world_process_zero()
@@ -363,7 +370,9 @@ class TrainerForNeuron(Trainer):
                     return step + 1
         return step + 1
 
-    def _micro_batch(self, model: torch.nn.Module, inputs: Batch, items: object, step: int, due: bool) -> None:
+    def _micro_batch(
+        self, model: torch.nn.Module, inputs: Batch, items: object, step: int, due: bool
+    ) -> None:
         """Forward and backward, with the callbacks around them."""
         self.accelerator.gradient_state._set_sync_gradients(due)
         if step % self.args.gradient_accumulation_steps == 0:
@@ -414,7 +423,10 @@ class TrainerForNeuron(Trainer):
             steps = self.state.global_step - self._globalstep_last_logged
             mean = float(self.accelerator.gather(running.reshape(1)).mean())
             self._running = torch.tensor(0.0)
-            logs: dict[str, float] = {"loss": round(mean / steps, 4), "learning_rate": self._get_learning_rate()}
+            logs: dict[str, float] = {
+                "loss": round(mean / steps, 4),
+                "learning_rate": self._get_learning_rate(),
+            }
             if norm is not None:
                 logs["grad_norm"] = float(norm) if not isinstance(norm, torch.Tensor) else norm.item()
             self._total_loss_scalar += mean
@@ -447,9 +459,7 @@ class TrainerForNeuron(Trainer):
     def _end(self, plan: Plan, start: float) -> object:
         self._total_loss_scalar += float(self._running)
         loss = self._total_loss_scalar / max(self.state.global_step, 0.001)
-        metrics = speed_metrics(
-            "train", start, num_samples=plan.samples, num_steps=self.state.max_steps
-        )
+        metrics = speed_metrics("train", start, num_samples=plan.samples, num_steps=self.state.max_steps)
         self.store_flos()
         metrics["total_flos"] = self.state.total_flos
         metrics["train_loss"] = loss
