@@ -106,15 +106,16 @@ def _other_version(where: str, library: str, name: str) -> str | None:
 
 
 def in_the_way(library: str, name: str) -> str | None:
-    """The message about an API that is in the way, or None when the installed version is the release's own."""
+    """The message about an API in the way, or None when the installed version is the release's own."""
     installed = another_version(library)
     if installed is None:
         return None
     release = current().release
     wanted = " and ".join(f"{each} {version}" for each, version in release.pins.items())
+    here = f"{library.replace('_', '-')} {installed}"
     return (
-        f"{name} is not in {library.replace('_', '-')} {installed}; optimum-neuron {release} ran with {wanted}. "
-        "Run this script in an environment that has those"
+        f"{name} is not in {here}; optimum-neuron {release} ran with {wanted}."
+        " Run this script in an environment that has those"
     )
 
 

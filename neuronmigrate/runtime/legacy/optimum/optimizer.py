@@ -1,4 +1,4 @@
-"""An optimizer as the legacy accelerators wrapped it: gradients averaged and clipped in the step, ZeRO-1's copies."""
+"""An optimizer as the legacy accelerators wrapped it: it averages and clips in its step."""
 
 from __future__ import annotations
 

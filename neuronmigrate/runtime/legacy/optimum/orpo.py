@@ -1,8 +1,8 @@
 """`NeuronORPOTrainer` of 0.0.26 to 0.0.28, over trl's own ORPOTrainer.
 
-From `trainers.py` at 0.0.28 and 0.3.0: other defaults of the lengths, a loss over the whole answer with the
-prompt, and a log-odds ratio without `log1p`, `logsigmoid`. From 0.1.0 on the class could not train: the loop asked
-`get_batch_samples`, which trl's trainer had under the same name with other arguments.
+From `trainers.py` at 0.0.28 and 0.3.0: other defaults of the lengths, a loss over prompt and answer, and a
+log-odds ratio without `log1p` and `logsigmoid`. From 0.1.0 on the class could not train: the loop called
+`get_batch_samples`, which in trl's trainer was another method.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows and batches of `NeuronSFTTrainer` from 0.4.2 on: made as trl 0.24 did, padded as the Neuron collator did.
+"""Rows and batches of `NeuronSFTTrainer` from 0.4.2 on: trl 0.24's rows, padded by the Neuron collator.
 
 From `trainers/sft_trainer.py` at 0.4.5; `trl/trainer/sft_trainer.py`, `trl/data_utils.py` of trl 0.24.
 """
@@ -53,10 +53,10 @@ def prepare(
 ) -> Prepared:
     """Everything the original's constructor made before it handed over to the trainer.
 
-    Raises as the original did: TypeError for a model by name without its neuron configuration, ValueError for a
-    formatting function beside `completion_only_loss`, for packing without a length and for a padding token that
-    the vocabulary lacks, RuntimeError for `assistant_only_loss` with a template that marks nothing. Raises
-    LegacyProblem for pictures, which have no stand-in.
+    Raises as the original did: TypeError for a model by name without its neuron configuration, ValueError
+    for a formatting function beside `completion_only_loss`, for packing without a length and for a padding
+    token that the vocabulary lacks, RuntimeError for `assistant_only_loss` with a template that marks
+    nothing. Raises LegacyProblem for pictures, which have no stand-in.
     """
     release = str(current().release)
     config = sft_config(release)

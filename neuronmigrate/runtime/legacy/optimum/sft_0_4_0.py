@@ -16,13 +16,13 @@ __all__ = ["NeuronSFTTrainer"]
 
 
 class NeuronSFTTrainer(NeuronTrainer):
-    """Raises ValueError as the original did (`sft_trl_0_11.prepare`); the argument with three s was never read."""
+    """Raises ValueError as the original did (`sft_trl_0_11.prepare`)."""
 
     def __init__(
         self,
         model: torch.nn.Module | str,
         args: rows.Config = None,
-        data_collator: Callable[..., Any] | None = None,
+        data_collator: Callable[..., dict[str, torch.Tensor]] | None = None,
         train_dataset: rows.Dataset = None,
         eval_dataset: rows.Dataset = None,
         processsing_class: object = None,

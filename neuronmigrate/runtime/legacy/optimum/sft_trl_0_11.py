@@ -1,8 +1,8 @@
 """Rows of `NeuronSFTTrainer` up to 0.4.1, which prepared them as trl 0.11.4 did, padded to one length.
 
 From `trainers.py` at 0.3.0 and `trainers/sft_trainer.py` at 0.4.1; `trl/trainer/sft_trainer.py`,
-`trl/trainer/utils.py` and `trl/extras/dataset_formatting.py` of trl 0.11.4. No end token is appended outside of
-packing; labels are the ids, without those that equal the padding token.
+`trl/trainer/utils.py` and `trl/extras/dataset_formatting.py` of trl 0.11.4. No end token is appended outside
+of packing; labels are the ids, without those that equal the padding token.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Prepared:
     tokenizer: Tokenizer
     train: Dataset
     evaluation: Dataset
-    collator: Callable[..., object] | None
+    collator: Callable[..., dict[str, torch.Tensor]] | None
 
 
 def prepare(
     model: torch.nn.Module | str,
     args: Config,
-    collator: Callable[..., object] | None,
+    collator: Callable[..., dict[str, torch.Tensor]] | None,
     train: Dataset,
     evaluation: Dataset,
     tokenizer: Tokenizer,
@@ -68,8 +68,9 @@ def prepare(
         model = load(model, **options, **dtype_keyword(dtype))
     if peft_config is not None:
         reentrant = (args.gradient_checkpointing_kwargs or {}).get("use_reentrant", True)
-        if args.gradient_checkpointing and reentrant and hasattr(model, "enable_input_require_grads"):
-            model.enable_input_require_grads()
+        prepare_embeddings = getattr(model, "enable_input_require_grads", None)
+        if args.gradient_checkpointing and reentrant and prepare_embeddings is not None:
+            prepare_embeddings()
         model = get_peft_model(model, peft_config)
     if tokenizer is None:
         name = str(getattr(model.config, "_name_or_path"))  # noqa: B009 - of a module
@@ -90,7 +91,7 @@ def prepare(
                 " `dataset_text_field` or `formatting_func` argument."
             )
         if collator is None:
-            make: Callable[..., Callable[..., object]] = of_transformers("DataCollatorForLanguageModeling")
+            make: Callable[..., Any] = of_transformers("DataCollatorForLanguageModeling")
             collator = make(tokenizer=tokenizer, mlm=False)
 
     def rows(dataset: Dataset, packing: bool) -> Dataset:
@@ -170,8 +171,8 @@ def _rows(
         blocks = list(packed)
         if not blocks:
             raise ValueError(
-                "Error occurred while packing the dataset. Make sure that your dataset has enough samples to at"
-                " least yield one packed sequence."
+                "Error occurred while packing the dataset. Make sure that your dataset has enough samples to"
+                " at least yield one packed sequence."
             )
         return datasets.Dataset.from_list(blocks)
 
@@ -182,8 +183,8 @@ def _rows(
             texts = formatting(batch)
             if not isinstance(texts, list):
                 raise ValueError(
-                    "The `formatting_func` should return a list of processed strings since it can lead to silent"
-                    " bugs."
+                    "The `formatting_func` should return a list of processed strings since it can lead to"
+                    " silent bugs."
                 )
         made = tokenizer(
             texts,

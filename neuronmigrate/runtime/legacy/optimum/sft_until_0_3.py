@@ -23,7 +23,7 @@ class NeuronSFTTrainer(TrainerForNeuron):
         self,
         model: torch.nn.Module | str | None = None,
         args: rows.Config = None,
-        data_collator: Callable[..., object] | None = None,
+        data_collator: Callable[..., dict[str, torch.Tensor]] | None = None,
         train_dataset: rows.Dataset = None,
         eval_dataset: rows.Dataset = None,
         tokenizer: rows.Tokenizer = None,

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import os
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
@@ -62,8 +62,12 @@ ORPO: dict[str, tuple[object, object]] = {
 """Fields of trl 0.11.4's ORPOConfig (`trl/trainer/orpo_config.py`)."""
 
 
-class NeuronTrainingArgumentsMixin:
+class NeuronTrainingArgumentsMixin(TrainingArguments):
     """What the package's classes did beside transformers' own."""
+
+    bf16: bool
+    gradient_accumulation_steps: int
+    report_to: object
 
     def __post_init__(self) -> None:
         session = current()
@@ -127,7 +131,7 @@ def _make(name: str, base: type, more: dict[str, tuple[object, object]]) -> type
         if field not in fields and field not in existing:
             setattr(made, field, default)
     taken = {each.name for each in dataclasses.fields(made)}
-    construct = made.__init__
+    construct: Callable[..., None] = getattr(made, "__init__")  # noqa: B009 - of a class
 
     @functools.wraps(construct)
     def init(self: object, *args: object, **kwargs: object) -> None:
@@ -138,7 +142,8 @@ def _make(name: str, base: type, more: dict[str, tuple[object, object]]) -> type
                     raise LegacyProblem(message)
         construct(self, *args, **kwargs)
 
-    made.__init__ = init  # type: ignore[method-assign]  # the generated one refuses with another class's name
+    # The generated one would refuse in the name of a class that nobody can look up.
+    setattr(made, "__init__", init)  # noqa: B010 - of a class
     made.__module__ = "optimum.neuron"
     return made
 

@@ -1,6 +1,6 @@
 """`NeuronTrainer` before 0.4.0: transformers' Trainer with a loop of the package's own.
 
-From `trainers.py` at 0.0.12, 0.0.22, 0.0.28, 0.1.0 and 0.3.0, and the transformers that each of them ran with:
+From `trainers.py` at 0.0.12, 0.0.22, 0.0.28, 0.1.0 and 0.3.0, and the transformers that each ran with:
 
 - An epoch counts the floor of its updates. Up to 0.0.28 a short rest of micro-batches went into the next
   epoch; from 0.1.0 on it made an update of its own.
@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
@@ -60,8 +61,17 @@ class Plan:
     """Rows of the whole run, for the speed."""
 
 
+Untyped: TypeAlias = Any
+"""An object of transformers or accelerate."""
+
+
 class TrainerForNeuron(Trainer):
     """What the package put before each of transformers' trainers."""
+
+    control: Untyped
+    lr_scheduler: Untyped
+    optimizer: Untyped
+    _created_lr_scheduler: bool
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         session = current()
@@ -139,7 +149,7 @@ class TrainerForNeuron(Trainer):
         return_outputs: bool = False,
         *args: object,
         **kwargs: object,
-    ) -> object:
+    ) -> Untyped:
         """The loss of transformers."""
         taken = inspect.signature(Trainer.compute_loss).parameters
         named = {name: value for name, value in kwargs.items() if name in taken}
@@ -155,14 +165,15 @@ class TrainerForNeuron(Trainer):
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
             if release.since("0.0.28"):
-                loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+                loss: torch.Tensor = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
             else:
                 loss = self.compute_loss(model, inputs)
         if release.since("0.0.28"):
             if not self.model_accepts_loss_kwargs and getattr(self, "compute_loss_func", None) is None:
                 loss = loss / accumulate
             self.accelerator.backward(loss)
-            return loss.detach()
+            detached: torch.Tensor = loss.detach()
+            return detached
         self.accelerator.backward(loss)
         return loss.detach() / accumulate
 
@@ -418,6 +429,7 @@ class TrainerForNeuron(Trainer):
         release = current().release
         values = list(args)
         norm = values.pop(0) if release.since("0.0.23") else None
+        assert norm is None or isinstance(norm, torch.Tensor)
         model, trial, _, ignore_keys, *start = values
         if self.control.should_log and self.state.global_step > self._globalstep_last_logged:
             steps = self.state.global_step - self._globalstep_last_logged
@@ -428,7 +440,7 @@ class TrainerForNeuron(Trainer):
                 "learning_rate": self._get_learning_rate(),
             }
             if norm is not None:
-                logs["grad_norm"] = float(norm) if not isinstance(norm, torch.Tensor) else norm.item()
+                logs["grad_norm"] = norm.item()
             self._total_loss_scalar += mean
             self._globalstep_last_logged = self.state.global_step
             self.store_flos()
