@@ -282,6 +282,8 @@ class TrainerForNeuron(Trainer):
     def _begin(self, plan: Plan, checkpoint: str | None) -> tuple[int, int]:
         """Set the state up; epochs that a checkpoint has behind it, and batches of the next one."""
         args = self.args
+        # Saving writes those of the state, in the versions that have them.
+        stateful = getattr(self.state, "stateful_callbacks", None)
         self.state = TrainerState()
         done = skipped = 0
         if checkpoint is not None and Path(checkpoint, "trainer_state.json").is_file():
@@ -295,6 +297,8 @@ class TrainerForNeuron(Trainer):
                 setattr(
                     self.state, f"{name}_steps", math.ceil(plan.max_steps * value) if value < 1 else value
                 )
+        if stateful and not self.state.stateful_callbacks:
+            self.state.stateful_callbacks = stateful
         self.state.max_steps, self.state.num_train_epochs = plan.max_steps, plan.epochs
         self.state.is_local_process_zero = self.is_local_process_zero()
         self.state.is_world_process_zero = self.is_world_process_zero()
