@@ -107,7 +107,7 @@ _LAUNCHERS = frozenset(
 
 
 def is_first() -> bool:
-    """Whether this is the process that speaks: of rank 0, and neither what starts ranks nor a worker of one."""
+    """Whether this is the process that speaks: of rank 0, neither a launcher nor a worker."""
     command = sys.orig_argv[1:]
     if any(os.path.basename(word) in _LAUNCHERS for word in command[: _before_arguments(command)]):
         return False
@@ -117,7 +117,7 @@ def is_first() -> bool:
 
 
 def _before_arguments(command: list[str]) -> int:
-    """The number of words up to the program's name, in a command line of Python without Python itself."""
+    """The words up to the program's name, in a command line of Python without Python itself."""
     for at, word in enumerate(command):
         if word == "-m":
             return at + 2
