@@ -22,12 +22,15 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.loads.arguments import (
+    COMPILER,
     EXPORT,
+    FILES,
     FOLDERS,
     HUB,
     MODEL_ID,
     PLACES,
     RENAMED,
+    SHAPES,
     Given,
     Load,
     Table,
@@ -51,6 +54,7 @@ from neuronmigrate.loads.generate import (
 )
 from neuronmigrate.loads.settings import write_setting
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
+from neuronmigrate.loads.traced import output_attentions
 from neuronmigrate.moving import Moved, model_of
 from neuronmigrate.names import Binding, Kind, dotted_name
 from neuronmigrate.plan import Numerics
@@ -303,21 +307,14 @@ _CAST = frozenset({"amp", "auto_cast_type"})
 _KNOWN = frozenset({"prefill_chunk_size", "speculation_length"})
 
 LOADED = Table(
-    kept=HUB,
+    kept=HUB | {"output_hidden_states"},
     renamed=RENAMED,
     consumed=EXPORT | _SHAPES | _KNOWN | {"auto_cast_type", "num_cores", "tensor_parallel_size"},
     dropped=PLACES
-    | FOLDERS
-    | {
-        "auto_cast",
-        "context_length_estimate",
-        "disable_neuron_cache",
-        "dynamic_batch_size",
-        "library_name",
-        "low_cpu_mem_usage",
-        "optlevel",
-        "task",
-    },
+    | FILES
+    | (COMPILER - {"neuron_config"})
+    | (SHAPES - _SHAPES)
+    | {"auto_cast", "context_length_estimate"},
     folders=FOLDERS,
     special={
         "auto_cast_type": _written_on,
@@ -327,6 +324,7 @@ LOADED = Table(
         "load_weights": _load_weights,
         "neuron_config": _configuration,
         "num_cores": _written_on,
+        "output_attentions": output_attentions,
         "tensor_parallel_size": _written_on,
         "use_flash_attention_2": drop_argument,
     },
@@ -866,7 +864,7 @@ class Decoders(_Compiled):
                 call,
                 "model.generate",
                 f"`{low[0]}` belongs to the old decoding loop",
-                "drop it: `generate` numbers tokens and sequences by itself",
+                LOW_LEVEL[low[0]],
             )
             return []
         if isinstance(call, cst.Call):

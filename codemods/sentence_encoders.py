@@ -234,8 +234,7 @@ family = SentenceEncoders(
             "default_prompt_nam": "default_prompt_name",
         },
         consumed=TABLE.consumed | {"batch_size", "sequence_length"},
-        dropped=(TABLE.dropped - {"batch_size", "sequence_length"})
-        | {"default_prompt_name", "image_batch_size", "text_batch_size"},
+        dropped=(TABLE.dropped - {"batch_size", "sequence_length"}) | {"default_prompt_name"},
         special={
             "config": _fetching,
             "force_download": _fetching,

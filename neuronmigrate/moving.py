@@ -7,8 +7,8 @@ this one piece of code; how one callable differs from another is said in a Conve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import libcst as cst
 
@@ -84,20 +84,24 @@ class Convention:
     """Whether it records gradients when nobody says otherwise."""
     tensor: bool = False
     """Whether it gives one tensor, not an output object."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of the legacy callable that cannot be given to the native one, and why."""
 
 
+STATES = {"encoder_outputs": "is no tensor that could be moved: call the model with the encoder's inputs"}
 FORWARD = Convention(positional=("input_ids", "attention_mask", "token_type_ids"), agreed=2)
 """A direct call of an encoder: the order of legacy classes, which DistilBERT and MPNet do not have."""
 GENERATE = Convention(
     positional=("inputs", "generation_config"),
     inputs=frozenset(
-        {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
+        {"attention_mask", "decoder_attention_mask", "decoder_input_ids"}
         | {"input_features", "input_ids", "input_values", "inputs", "inputs_embeds", "pixel_values"}
         | {"prompt_ids"}
     ),
     floats=frozenset({"input_features", "input_values", "inputs_embeds", "pixel_values"}),
     records=False,
     tensor=True,
+    gone=STATES,
 )
 """`generate` of an encoder-decoder, whose encoder runs on its inputs unmoved (GenerationMixin.generate)."""
 
@@ -153,21 +157,21 @@ def move_call(
     if call in moved:
         return Moved(freeze=freeze)
     new_args = list(call.args if args is None else args)
+    new: cst.BaseExpression = call
     try:
         inputs = _Inputs(site, model_of(call) if model is None else model, convention, half, prepare)
         new_args = inputs.add(new_args)
+        if new_args != list(call.args):
+            new = edits.with_arguments(call, new_args)
+        if convention.tensor and not _gives_object(site, call):
+            outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
+            left: list[str] = []
+            if not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
+                new = _home(new, as_float32)
+        else:
+            outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
     except _Refused as refused:
         return Moved(str(refused))
-    new: cst.BaseExpression = call
-    if new_args != list(call.args):
-        new = edits.with_arguments(call, new_args)
-    if convention.tensor and not _gives_object(site, call):
-        outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
-        left: list[str] = []
-        if not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
-            new = _home(new, as_float32)
-    else:
-        outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
     changes = [*inputs.changes, *outputs]
     if new is not call:
         changes.append((call, new))
@@ -425,6 +429,8 @@ class _Inputs:
 
     def named(self, name: str, value: cst.BaseExpression) -> None:
         """Move one input."""
+        if name in self.convention.gone:
+            raise _Refused(f"`{name}` {self.convention.gone[name]}")
         if self.convention.inputs:
             if name in self.convention.inputs:
                 self.change(value, self.moved(name, value))
@@ -739,8 +745,8 @@ def _bring_back(
         elif convention.packed and isinstance(parent, (cst.Attribute, cst.Subscript)):
             entry = _entry(parent, use.node, field, convention.fields)
             if entry is None:
-                left.append(_said(site, use.node, f"`{edits.short(parent)}` is no entry of the output"))
-            elif not _goes_home(site, parent, as_float32):
+                raise _Refused(_said(site, use.node, f"`{edits.short(parent)}` is no entry of the output"))
+            if not _goes_home(site, parent, as_float32):
                 changes.append((parent, _home(entry, as_float32)))
             elif entry is not parent:
                 changes.append((parent, entry))

@@ -49,8 +49,10 @@ COMPILER = frozenset(
         "int_dtype",
         "library_name",
         "low_cpu_mem_usage",
+        "model_and_config_save_paths",
         "model_save_dir",
         "neuron_config",
+        "neuron_configs",
         "optlevel",
         "preprocessors",
         "task",
@@ -61,24 +63,49 @@ SHAPES = frozenset(
     {
         "audio_sequence_length",
         "batch_size",
+        "encoder_hidden_size",
         "feature_size",
         "height",
+        "image_batch_size",
         "image_size",
         "nb_max_frames",
+        "nb_points_per_image",
         "num_channels",
         "num_choices",
         "patch_size",
+        "point_batch_size",
+        "rotary_axes_dim",
         "sequence_length",
+        "text_batch_size",
+        "vae_scale_factor",
+        "visual_seq_length",
         "width",
     }
 )
-"""Shapes a model was compiled for."""
+"""Shapes a model was compiled for. Those of another kind of model were read by nobody."""
+FILES = frozenset(
+    f"{part}_file_name"
+    for part in (
+        "controlnet",
+        "decoder",
+        "encoder",
+        "image_encoder",
+        "model",
+        "text_encoder",
+        "text_encoder_2",
+        "transformer",
+        "unet",
+        "vae_decoder",
+        "vae_encoder",
+    )
+)
+"""Names of compiled files, of this kind of model or of another one, which read them nowhere."""
 PLACES = frozenset({"device", "device_id", "device_map"})
 """Where it ran; `device_map="neuron"` is written."""
 FOLDERS = frozenset({"compiler_workdir", "model_save_dir"})
 
-OPTIONS = frozenset({"compiler_args", "compiler_kwargs", "input_shapes"})
-"""Arguments of other functions that take these as dictionaries, and leave them as they are."""
+OPTIONS = frozenset({"compiler_args", "compiler_kwargs", "input_shapes", "kwargs_shapes"})
+"""Arguments that hold others in a dictionary, which is left as it is."""
 
 MODEL_ID = ("model_id", "model_name_or_path", "pretrained_model_name_or_path")
 
@@ -273,10 +300,13 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.refused = table.refused[name]
     elif name in table.dropped:
         drop_argument(site, load, given)
+    elif name in OPTIONS:
+        if not take_apart(site, load, given.seen):
+            load.refuse(f"what `{name}={edits.short(given.seen)}` holds cannot be seen from here")
     elif table.passes:
         load.args.append(arg)
     elif name in catalogue.arguments(load.use.name):
-        load.refused = f"`{name}=` is an argument of another kind of model"
+        load.refused = f"`{name}=` is nothing that a load of these models reads"
     else:
         load.refused = f"`{name}=` is no argument that any release of optimum-neuron documents"
 

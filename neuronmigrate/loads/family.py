@@ -171,13 +171,12 @@ class Family:
         elif self._is_handed_on(site, use):
             self._decide_loads(site)
         else:
-            what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
-            site.mark(
-                use.whole,
-                use.name,
-                f"the class {what}, so its calls cannot be followed",
-                self.advice(use),
-            )
+            if use.method and use.call is not None:
+                why = f"`{use.method}` has no counterpart"
+            else:
+                what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
+                why = f"the class {what}, so its calls cannot be followed"
+            site.mark(use.whole, use.name, why, self.advice(use))
 
     def is_load(self, use: Use) -> bool:
         """Whether a use makes an object, in a way that can be seen."""

@@ -19,8 +19,13 @@ from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site
 
 LENGTHS = frozenset({"max_length", "max_new_tokens"})
-LOW_LEVEL = frozenset({"cache_ids", "position_ids", "sampling_params", "seq_ids", "start_ids"})
-"""Arguments of the legacy decoding loop, which no native `generate` has."""
+_BY_ITSELF = "drop it: `generate` numbers tokens and sequences by itself"
+LOW_LEVEL = {
+    **dict.fromkeys(("cache_ids", "position_ids", "seq_ids", "start_ids"), _BY_ITSELF),
+    "return_dict": "pass `return_dict_in_generate=True` where more than the tokens is read",
+    "sampling_params": "pass `do_sample`, `top_k`, `top_p` and `temperature`",
+}
+"""Arguments of the legacy decoding loop, which no native `generate` has, and what to do with them."""
 PROCESSORS = frozenset(
     {
         "bad_words_ids",
@@ -111,12 +116,21 @@ def asked_by(site: Site, mapping: cst.BaseExpression) -> Asked:
 def _configured(site: Site, found: Asked) -> None:
     """Read what a configuration object says that is made in this file; the call itself goes before it."""
     config = found.settings.get("generation_config")
-    for each in site.flow.origin_of(config).producers if config is not None else ():
+    for name, value in (configuration(site, config) or {}).items() if config is not None else ():
+        found.settings.setdefault(name, value)
+
+
+def configuration(site: Site, config: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """What a configuration object says that is made in this file; None where none is seen."""
+    said: dict[str, cst.BaseExpression] | None = None
+    for each in site.flow.origin_of(config).producers:
         node = each.node
         if isinstance(node, cst.Call) and site.name_of(node.func) in _CONFIGS:
+            said = said or {}
             for arg in node.args:
                 if arg.keyword is not None:
-                    found.settings.setdefault(arg.keyword.value, arg.value)
+                    said.setdefault(arg.keyword.value, arg.value)
+    return said
 
 
 def _keyword(found: Asked, name: str, value: cst.BaseExpression) -> None:
