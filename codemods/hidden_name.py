@@ -14,7 +14,7 @@ import re
 
 import libcst as cst
 
-from neuronmigrate import catalogue, edits
+from neuronmigrate import catalogue, edits, probes
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
 from neuronmigrate.names import Kind, last_name
@@ -104,6 +104,8 @@ def _module(site: Site, node: cst.BaseExpression, text: str) -> bool:
     if not catalogue.is_legacy(name):
         return False
     call = _call_around(site, node)
+    if call is not None and probes.asked(site, call) is node:
+        return True  # availability-probes answers for it
     function = site.name_of(call.func) if call is not None else None
     whole = "\0" not in text and "." in name
     if function not in _PROBES and not whole and not _is_key_of_modules(site, node):

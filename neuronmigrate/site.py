@@ -444,7 +444,8 @@ class _Resolve(cst.CSTTransformer):
 
 
 TEMPLATE_ROOTS = frozenset(
-    {"accelerate", "diffusers", "os", "peft", "sentence_transformers", "time", "torch", "transformers", "trl"}
+    {"accelerate", "diffusers", "importlib", "os", "peft", "sentence_transformers", "time", "torch"}
+    | {"transformers", "trl"}
 )
 """Packages whose dotted names in a template are references."""
 

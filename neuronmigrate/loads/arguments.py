@@ -301,7 +301,10 @@ def _argument(site: Site, load: Load, given: Given) -> None:
     elif name in table.dropped:
         drop_argument(site, load, given)
     elif name in OPTIONS:
-        if not take_apart(site, load, given.seen):
+        flags = isinstance(given.seen, (cst.List, cst.Tuple)) or edits.code_of(given.seen) == "None"
+        if flags:  # of the compiler's command line
+            drop_argument(site, load, given)
+        elif not take_apart(site, load, given.seen):
             load.refuse(f"what `{name}={edits.short(given.seen)}` holds cannot be seen from here")
     elif table.passes:
         load.args.append(arg)
