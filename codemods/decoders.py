@@ -14,7 +14,7 @@ architectures without a tensor-parallel plan are marked. The training class of t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -55,7 +55,7 @@ from neuronmigrate.loads.generate import (
 from neuronmigrate.loads.settings import write_setting
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
 from neuronmigrate.loads.traced import output_attentions
-from neuronmigrate.moving import Moved, model_of
+from neuronmigrate.moving import Convention, Moved, model_of, move_call
 from neuronmigrate.names import Binding, Kind, dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -755,6 +755,10 @@ def _dtype(group: Group, load: Load) -> cst.BaseExpression:
     return group.expression(known, kind=kind.deep_clone())
 
 
+# A prompt as a whole (0.2.0 to 0.4.3, where `logits` are a field of the output).
+PREFILL = Convention(positional=("input_ids",), last=True)
+
+
 class Decoders(_Compiled):
     """Models that generate."""
 
@@ -828,6 +832,9 @@ class Decoders(_Compiled):
         seen = site.notes.setdefault("moved", set())
         if call in seen:
             return Moved()
+        moved = self._on_forward(site, group, load, call) if not method else None
+        if moved is not None:
+            return moved
         seen.add(call)
         if method == "reset_generation":
             return self._reset(site, group, call)
@@ -842,6 +849,30 @@ class Decoders(_Compiled):
             return Moved()
         asks = asked(site, call.args)
         return Moved(todo=tuple(self._on_generate(site, group, load, call, asks)))
+
+    def _on_forward(self, site: Site, group: Group, load: Load, call: cst.Call) -> Moved | None:
+        """Move the one forward call that reads a whole prompt, and pick the logits of its last token.
+
+        None where it is a step of a loop, which filled the compiled cache, or has arguments of that loop.
+        """
+        calls = [self.called(site, use.node) for use in site.flow.uses_of(load.call).uses]
+        if sum(found is not None and not named for found, named in calls) > 1:
+            return None
+        for around in site.ancestors(call):
+            if isinstance(around, (cst.For, cst.While, cst.BaseComp)):
+                return None
+            if isinstance(around, cst.FunctionDef):
+                break
+        names = [arg.keyword.value if arg.keyword is not None else "" for arg in call.args]
+        if names[:1] == [""] and not call.args[0].star:
+            names[0] = "input_ids"
+        if set(names) != {"input_ids", "position_ids"}:
+            return None
+        moved = move_call(site, group, call, PREFILL, as_float32=True)
+        if moved.refused:
+            return None
+        todo = f"line {site.positions.span(call).line}: the last token is that of prompts padded on the left"
+        return replace(moved, todo=(*moved.todo, todo))
 
     def _reset(self, site: Site, group: Group, call: cst.Call) -> Moved:
         alone = site.alone(call)

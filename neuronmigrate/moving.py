@@ -84,6 +84,8 @@ class Convention:
     """Whether it records gradients when nobody says otherwise."""
     tensor: bool = False
     """Whether it gives one tensor, not an output object."""
+    last: bool = False
+    """Whether the legacy callable gave logits of shape (batch, 1, vocabulary), of the last token."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the legacy callable that cannot be given to the native one, and why."""
 
@@ -694,6 +696,14 @@ def _stays_on_device(site: Site, value: cst.BaseExpression, depth: int = 4) -> b
     return True
 
 
+def _picks_last(around: cst.CSTNode | None, logits: cst.Attribute) -> bool:
+    """Whether logits are read as `logits[:, -1]`, which picks the same of one token and of all."""
+    if not isinstance(around, cst.Subscript) or around.value is not logits or len(around.slice) < 2:
+        return False
+    index = around.slice[1].slice
+    return isinstance(index, cst.Index) and edits.code_of(index.value) == "-1"
+
+
 def _is_decoded(site: Site, arg: cst.CSTNode | None) -> bool:
     call = site.parent(arg) if isinstance(arg, cst.Arg) else None
     return (
@@ -750,12 +760,21 @@ def _bring_back(
                 changes.append((parent, _home(entry, as_float32)))
             elif entry is not parent:
                 changes.append((parent, entry))
+        elif convention.last:
+            if field != "logits" or not isinstance(parent, cst.Attribute):
+                raise _Refused(f"`{edits.short(parent)}` of its output is read")
+            picked: cst.BaseExpression = parent
+            if not _picks_last(around, parent):
+                picked = edits.expression("{logits}[:, -1:]", logits=parent)
+            changes.append((parent, _home(picked, as_float32)))
         elif _may_be_tuple(field, convention):
             left.append(_said(site, use.node, f"`{edits.short(parent)}` may be a tuple of tensors"))
         elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, as_float32):
             changes.append((parent, _home(parent, as_float32)))
     for node, why in found.lost:
         left.append(_said(site, node, why))
+    if convention.last and left:
+        raise _Refused(left[0])
     return changes, [*others, *(f"{text}: its tensors are on the device now" for text in dict.fromkeys(left))]
 
 
