@@ -81,7 +81,11 @@ class SentenceEncoders(Family):
         node, alias = load.use.node, load.use.binding.node
         renamed = isinstance(alias, cst.ImportAlias) and alias.asname is not None
         local = load.use.binding.name if renamed and isinstance(node, cst.Name) else ""
-        name = group.ref(load.native, local=local, module_form=isinstance(node, cst.Attribute))
+        func = load.call.func
+        if load.through and isinstance(func, cst.Attribute):
+            name = func.value  # a class that is derived from it
+        else:
+            name = group.ref(load.native, local=local, module_form=isinstance(node, cst.Attribute))
         return edits.with_arguments(load.call.with_changes(func=name), args)
 
     def renamed(self, group: Group, load: Load) -> None:
