@@ -234,7 +234,7 @@ class Family:
             use.chain,
             use.name,
             "the native class is derived from in the same way",
-            f"nothing in this file loads with `{derived.node.name.value}`; where it is done, {self.advice(use)}",
+            f"nothing here loads with `{derived.node.name.value}`; where it is done, {self.advice(use)}",
         )
 
     def _call_itself(self, site: Site, group: Group, derived: Subclass) -> None:

@@ -111,8 +111,8 @@ def _what_stays(site: Site, node: cst.ClassDef, native: str) -> str:
     short = native.rpartition(".")[2]
     if short.startswith("Auto") and members:
         return (
-            f"`{short}` makes objects of the class that a checkpoint names, so that one of a subclass is never "
-            "made: derive it from the class of the checkpoint"
+            f"`{short}` makes objects of the class that a checkpoint names, and none of a subclass: derive "
+            "it from the class of the checkpoint"
         )
     return ""
 
@@ -152,10 +152,11 @@ def _loads(site: Site, node: cst.ClassDef, makers: Collection[str]) -> tuple[tup
         for reader in site.names.references(binding):
             parent = site.parent(reader)
             call = site.parent(parent) if parent is not None else None
-            if isinstance(parent, cst.Attribute) and isinstance(call, cst.Call) and call.func is parent:
-                if parent.attr.value in makers and len(site.names.bindings_at(reader)) == 1:
-                    found.append(call)
-                    continue
+            method = parent.attr.value if isinstance(parent, cst.Attribute) else ""
+            certain = len(site.names.bindings_at(reader)) == 1
+            if method in makers and certain and isinstance(call, cst.Call) and call.func is parent:
+                found.append(call)
+                continue
             if any(isinstance(each, cst.Annotation) for each in site.ancestors(reader)):
                 continue
             tested = site.name_of(call.func) if isinstance(call, cst.Call) else None
