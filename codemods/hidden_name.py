@@ -186,6 +186,8 @@ def _command(site: Site, node: cst.BaseExpression, text: str) -> bool:
         return False
     for part in _SEPARATORS.split(text.replace("\0", "x")):
         entry = catalogue.command(part.strip())
+        if entry is not None and entry.kind == "package" and "install" not in part:
+            continue  # a sentence that begins with its name
         if entry is not None and entry.action != "keep" and _NAMES_LEGACY.search(entry.name):
             site.mark(node, entry.name, f"`{entry.name}` is not part of a native installation", entry.advice)
             return True

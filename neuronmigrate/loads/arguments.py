@@ -303,8 +303,9 @@ def _argument(site: Site, load: Load, given: Given) -> None:
     elif name in table.dropped:
         drop_argument(site, load, given)
     elif name in OPTIONS:
-        flags = isinstance(given.seen, (cst.List, cst.Tuple)) or edits.code_of(given.seen) == "None"
-        if flags:  # of the compiler's command line
+        binding = only_binding(site, given.seen) if isinstance(given.seen, cst.Name) else None
+        held = binding.value if binding is not None and binding.value is not None else given.seen
+        if isinstance(held, (cst.List, cst.Tuple)) or edits.code_of(held) == "None":  # of the compiler's command line
             drop_argument(site, load, given)
         elif not take_apart(site, load, given.seen):
             load.refuse(f"what `{name}={edits.short(given.seen)}` holds cannot be seen from here")
