@@ -305,8 +305,8 @@ def _argument(site: Site, load: Load, given: Given) -> None:
     elif name in OPTIONS:
         binding = only_binding(site, given.seen) if isinstance(given.seen, cst.Name) else None
         held = binding.value if binding is not None and binding.value is not None else given.seen
-        if isinstance(held, (cst.List, cst.Tuple)) or edits.code_of(held) == "None":  # of the compiler's command line
-            drop_argument(site, load, given)
+        if isinstance(held, (cst.List, cst.Tuple)) or edits.code_of(held) == "None":
+            load.drop(given.seen)  # options of the compiler's command line
         elif not take_apart(site, load, given.seen):
             load.refuse(f"what `{name}={edits.short(given.seen)}` holds cannot be seen from here")
     elif table.passes:
@@ -727,12 +727,14 @@ def unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str]
 
 
 def _is_constant(value: cst.BaseExpression) -> bool:
-    """Whether an expression is a literal, or a dictionary of literals."""
+    """Whether an expression is a literal, or a dictionary, list or tuple of literals."""
     if isinstance(value, cst.Dict):
         return all(
             isinstance(each, cst.DictElement) and edits.is_literal(each.key) and edits.is_literal(each.value)
             for each in value.elements
         )
+    if isinstance(value, (cst.List, cst.Tuple)):
+        return all(edits.is_literal(each.value) for each in value.elements)
     return edits.is_literal(value)
 
 
