@@ -24,7 +24,7 @@ from neuronmigrate import edits
 from neuronmigrate.artefacts import Artefact
 from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.effects import forget
-from neuronmigrate.flow import UseKind
+from neuronmigrate.flow import Producer, UseKind
 from neuronmigrate.loads.family import clusters, reached_by_call
 from neuronmigrate.moving import Convention, model_of, move_call
 from neuronmigrate.plan import Numerics
@@ -68,6 +68,8 @@ CONTEXTS = (
     "torch_neuronx.neuron_cores_context",
 )
 ANALYSES = ("torch_neuronx.analyze",)
+WRITTEN = "neuron-traces written"
+"""What several models of a file share and only the first of them rewrites or marks."""
 JIT_SAVE, JIT_LOAD = "torch.jit.save", "torch.jit.load"
 
 CORES = "a process has one core: start one with `NEURON_RT_VISIBLE_CORES` for each further one"
@@ -507,6 +509,8 @@ def _write_call(site: Site, group: Group, call: cst.Call, convention: Convention
     def home(value: cst.BaseExpression) -> cst.BaseExpression:
         return edits.expression(template, value=value, to_device=to_device)
 
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "forward":
+        group.replace(call.func, call.func.value)  # what is compiled is the call of the module
     moved = move_call(site, group, call, convention, home=home)
     return moved.refused or moved.freeze
 
@@ -549,18 +553,30 @@ def _gives_tensor(site: Site, call: cst.Call) -> bool:
 
 def _write_rest(site: Site, group: Group, made: Made, to_device: cst.Name) -> None:
     """Saves, wrappers and what set them up."""
-    saved = site.notes.setdefault(f"{codemod.name} saves", set())
+    written = site.notes.setdefault(WRITTEN, set())
     for call, model, path in made.saves:
-        if call in saved:
+        if call in written:
             continue
-        saved.add(call)
+        written.add(call)
         template = 'torch.save({to_device}({model}.state_dict(), "cpu"), {path})'
         new = group.expression(template, to_device=to_device, model=model, path=path)
         assert isinstance(new, cst.Call)
         group.replace(call, edits.with_arguments(call.with_changes(func=new.func), new.args))
     for use in made.wrappers:
         assert use.call is not None
-        group.replace(use.call, use.call.args[0].value)
+        if use.call in written:
+            continue
+        written.add(use.call)
+        inner = use.call.args[0].value
+        assign = site.parent(use.call)
+        if (
+            isinstance(inner, cst.Name)
+            and isinstance(assign, cst.Assign)
+            and [edits.code_of(each.target) for each in assign.targets] == [inner.value]
+        ):
+            group.replace_statement(assign)  # it would give the model its own name
+        else:
+            group.replace(use.call, inner)
         for arg in use.call.args[1:]:
             forget(site, arg.value)
     for small in made.settings:
@@ -585,7 +601,8 @@ def _answer(site: Site, group: Group, made: Made, todo: list[str], behind: list[
         why += "; inputs are moved and outputs brought back at its calls"
     if made.use is not None:
         shapes = "each new shape of its inputs is compiled anew"
-        group.review(made.call, made.use.name, why, "; ".join(todo) or shapes, numerics=Numerics.DTYPE)
+        numerics = Numerics.DTYPE if any("bfloat16" in each for each in todo) else Numerics.SAME
+        group.review(made.call, made.use.name, why, "; ".join(todo) or shapes, numerics=numerics)
     elif made.in_place:
         dtype = "check that its weights and their dtype are those that were traced: no file is read"
         group.review(made.call, JIT_LOAD, why, "; ".join([dtype, *todo]))
@@ -627,7 +644,7 @@ def _mark(site: Site, made: Made) -> None:
             site.mark(use.whole, use.name, "one process runs one core natively", _advice(use))
         else:
             site.mark(use.whole, use.name, "a native model takes any number of rows", "remove it")
-    done = site.notes.setdefault(f"{codemod.name} saves", set())
+    done = site.notes.setdefault(WRITTEN, set())
     for call, _, _ in made.saves:
         if call not in done:
             done.add(call)
@@ -696,23 +713,19 @@ def decide_weights(site: Site, use: Use) -> None:
         )
         return
     group = site.group(use)
-    state = weights
-    if _is_module(site, weights):
+    state, todo = weights, "names have to be those of the model: a state of a part needs `strict=False`"
+    producers = site.flow.origin_of(weights).producers
+    if producers and all(each.called and each.name.endswith(_MODELS) for each in producers):
         state = edits.expression("{weights}.state_dict()", weights=weights)
+    elif not producers or not all(_is_state(each) for each in producers):
+        todo = f"if `{edits.short(weights)}` is a module, pass its `state_dict()`"
     group.replace(call, edits.expression("{model}.load_state_dict({state})", model=model, state=state))
-    group.review(
-        call,
-        use.name,
-        "weights are ordinary parameters",
-        "names have to be those of the model: a state of a part needs `strict=False`",
-    )
+    group.review(call, use.name, "weights are ordinary parameters", todo)
 
 
-def _is_module(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether weights come as a module: it can be called, or was loaded as a model."""
-    for producer in site.flow.origin_of(value).producers:
-        if producer.name.endswith((".from_pretrained", ".from_config")) or isinstance(
-            producer.node, cst.ClassDef
-        ):
-            return True
-    return any(use.kind is UseKind.CALLED for use in site.flow.uses_of(value).uses)
+_MODELS = (".from_pretrained", ".from_config", "torch.nn.Linear", "torch.nn.Sequential")
+_STATES = (".state_dict", "safetensors.torch.load_file", "torch.load", "builtins.dict")
+
+
+def _is_state(producer: Producer) -> bool:
+    return isinstance(producer.node, (cst.Dict, cst.DictComp)) or producer.name.endswith(_STATES)
