@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.artefacts import Artefact
 from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.flow import Producer, UseKind
@@ -161,6 +160,8 @@ class Made:
     """The file that it is loaded from."""
     built: tuple[cst.BaseExpression, bool] | None = None
     """For a load: the expression that builds the model again, and whether it has to be copied."""
+    code: str = ""
+    """For a load of what another file saves: the code there that builds the model."""
     in_place: bool = False
     """Whether a load takes the place of the very module that it was traced from."""
     refused: str = ""
@@ -266,13 +267,16 @@ def _kind(site: Site, func: cst.BaseExpression) -> tuple[bool, str]:
 def _loads(site: Site) -> Iterator[Made]:
     """The loads of TorchScript files in a file that has something to do with compiled models."""
     imported = {binding.target.partition(".")[0] for binding in site.names.imports}
-    if not imported & {"torch_neuronx", "neuronx_distributed"}:
-        return
+    concerned = bool(imported & {"torch_neuronx", "neuronx_distributed"})
     for call in site.names.calls:
         if site.name_of(call.func) != JIT_LOAD:
             continue
         bound = edits.arguments(call, ("f", "map_location", "_extra_files"))
         made = Made(call, path=bound.value("f"))
+        if not concerned and not (
+            made.path and site.project.traces_at(path_text(site, made.path), site.path)
+        ):
+            continue
         given = set(bound.by_name) - {"f", "map_location"}
         if made.path is None or bound.spread or given:
             made.refused = "what it loads cannot be seen from here"
@@ -361,11 +365,14 @@ def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExp
         if made.built is not None:
             made.in_place = True
             return
-        elsewhere: list[Artefact] = []
-        if len(elsewhere) == 1:
-            made.refused = (
-                f"{elsewhere[0].place} traces `{elsewhere[0].checkpoint}` and saves it there, as weights now"
-            )
+        elsewhere = site.project.traces_at(path_text(site, made.path), site.path)
+        codes = {each.checkpoint for each in elsewhere}
+        if len(codes) == 1 and not elsewhere[0].unseen:
+            made.code = elsewhere[0].checkpoint
+            made.left.append(f"check that it is built as in {elsewhere[0].place}")
+        elif elsewhere:
+            code = " ".join(elsewhere[0].checkpoint.split())
+            made.refused = f"{elsewhere[0].place} traces `{code}` and saves its weights there now"
         else:
             made.refused = "nothing here says what the file was traced from"
         return
@@ -483,8 +490,8 @@ def _words(site: Site, value: cst.BaseExpression) -> list[str] | None:
 
 
 def _write_load(site: Site, group: Group, made: Made, compile_name: cst.Name) -> None:
-    assert made.built is not None and made.path is not None
-    model, copied = made.built
+    assert made.path is not None
+    model, copied = made.built or (group.expression(made.code), False)
     if made.in_place:
         forget(site, made.path)
     else:
@@ -611,7 +618,7 @@ def _answer(site: Site, group: Group, made: Made, todo: list[str], behind: list[
             made.call,
             JIT_LOAD,
             f"the model is built again and gets the weights of the file; {why}",
-            "; ".join([OLD_FILES, *todo]),
+            "; ".join([*todo, OLD_FILES] if made.code else [OLD_FILES, *todo]),
             numerics=Numerics.FORMAT,
         )
     for call, _, _ in made.saves:
