@@ -24,7 +24,7 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.flow import Producer, UseKind
-from neuronmigrate.loads.family import clusters, reached_by_call
+from neuronmigrate.loads.family import clusters, is_annotation, reached_by_call
 from neuronmigrate.moving import Convention, model_of, move_call
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -212,7 +212,11 @@ def _decide_file(site: Site) -> None:
     answered = {use for each in made for use in (each.use, *each.wrappers)}
     for use in site.uses:
         if use.claim in (*TRACES, *REPLICAS, *BATCHES) and not use.stored:
-            if use not in answered:
+            if use not in answered and is_annotation(site, use.chain):
+                group = site.group(use)
+                group.rename(use, "torch.nn.Module", alias=False)
+                group.fixed(use.chain, use.name, "as a type it is any module of PyTorch")
+            elif use not in answered:
                 site.mark(use.whole, use.name, "it cannot be seen what becomes of it here", _advice(use))
             site.settled.add(use)
 
@@ -360,11 +364,11 @@ def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExp
     """Find the trace whose file is loaded, and how its model is built."""
     assert made.path is not None, "a load without a path is refused"
     writers = [writer for writer, path in saved if same_path(site, path, made.path)]
+    made.built = standing(site, made.call)
+    if made.built is not None:
+        made.in_place = True
+        return
     if not writers:
-        made.built = standing(site, made.call)
-        if made.built is not None:
-            made.in_place = True
-            return
         elsewhere = site.project.traces_at(path_text(site, made.path), site.path)
         codes = {each.checkpoint for each in elsewhere}
         if len(codes) == 1 and not elsewhere[0].unseen:

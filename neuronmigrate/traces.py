@@ -8,7 +8,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.artefacts import text_of
-from neuronmigrate.loads.arguments import means_the_same, only_binding
+from neuronmigrate.loads.arguments import only_binding
 from neuronmigrate.names import Binding, Kind
 from neuronmigrate.origins import PASSTHROUGH, CallSite
 from neuronmigrate.site import Site
@@ -164,48 +164,66 @@ def builder(site: Site, model: cst.BaseExpression, at: cst.CSTNode) -> tuple[cst
     The flag says that it is the very model, which has to be copied.
     """
     root = _names(model)
-    if len(root) == 1 and isinstance(model, (cst.Name, cst.Attribute)) and _is_bound(site, root[0], at):
+    if len(root) == 1 and isinstance(model, (cst.Name, cst.Attribute)) and _is_held(site, root[0], at):
         return model.deep_clone(), True
     producers = site.flow.origin_of(model).producers
-    if len(producers) != 1 or not isinstance(producers[0].node, cst.Call):
-        return None
-    made = producers[0].node
-    if means_the_same(site, made, at) and all(_is_bound(site, name, at) for name in _names(made)):
+    made = producers[0].node if len(producers) == 1 else None
+    if isinstance(made, cst.Call) and all(_is_held(site, name, at) for name in _names(made)):
         return made.deep_clone(), False
     return None
 
 
-def _is_bound(site: Site, name: cst.Name, at: cst.CSTNode) -> bool:
-    """Whether a name certainly has, at a place, the only value that it ever gets."""
-    scope = site.names.lookup(name.value, at)
+def _is_held(site: Site, name: cst.Name, at: cst.CSTNode) -> bool:
+    """Whether a name certainly has, at another place, the value that is read here."""
+    names = site.names
+    scope = names.lookup(name.value, at)
+    if scope is not names.lookup(name.value, name):
+        return False
     if scope is None:
-        return site.names.lookup(name.value, name) is None  # a builtin
-    if scope is not site.names.lookup(name.value, name):
-        return False
-    bindings = scope.bindings.get(name.value, ())
-    if len(bindings) != 1:
-        return False
-    node = bindings[0].node
-    if bindings[0].kind not in (Kind.ASSIGN, Kind.WALRUS) or scope is not site.names.scope(at):
-        # Imports, functions, parameters; and what stands at the top for code that runs later.
-        return bindings[0].kind not in (Kind.ASSIGN, Kind.WALRUS) or scope is site.names.module_scope
-    if site.names.order_of(node) > site.names.order_of(at):
-        return False
-    suite = next(
-        (
-            each
-            for each in site.ancestors(node)
-            if isinstance(each, (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module))
-        ),
-        None,
-    )
-    return suite is None or suite in set(site.ancestors(at))
+        return True  # a builtin
+    everywhere = scope.bindings.get(name.value, ())
+    if scope is not names.scope(at):
+        # The code of a function runs later; comprehensions read what is around them.
+        return len(everywhere) == 1 and (scope is names.module_scope or everywhere[0].kind is Kind.PARAMETER)
+    here = names.bindings_at(name)
+    if not here or names.scope(name) is not scope:
+        return len(everywhere) == 1 and everywhere[0].kind not in (Kind.ASSIGN, Kind.WALRUS)
+    around = set(names.ancestors(at))
+    orders = [names.order_of(each.node) for each in here]
+    for each in here:
+        suite = next((up for up in names.ancestors(each.node) if isinstance(up, _SUITES)), None)
+        fixed = each.kind in (Kind.PARAMETER, Kind.IMPORT, Kind.FUNCTION, Kind.CLASS)
+        if not fixed and (names.order_of(each.node) > names.order_of(at) or suite not in around):
+            return False
+    last = max(names.order_of(name), names.order_of(at))
+    between = [
+        each for each in everywhere if each not in here and min(orders) < names.order_of(each.node) < last
+    ]
+    gone = [
+        each
+        for each in names.nodes(cst.Del)
+        for inner in _names(each)
+        if inner.value == name.value and names.order_of(each) < last
+    ]
+    return not between and not gone
+
+
+_SUITES = (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
 
 
 # Parts of pipelines and models that people put compiled files in the place of.
 _PARTS = frozenset(
     {"controlnet", "decoder", "encoder", "image_encoder", "post_quant_conv", "quant_conv", "safety_checker"}
-    | {"text_encoder", "text_encoder_2", "text_encoder_3", "transformer", "unet", "vae", "vision_model"}
+    | {
+        "text_encoder",
+        "text_encoder_2",
+        "text_encoder_3",
+        "transformer",
+        "unet",
+        "vae",
+        "vision_model",
+        "visual_projection",
+    }
 )
 
 
@@ -229,18 +247,19 @@ def standing(site: Site, load: cst.Call) -> tuple[cst.BaseExpression, bool] | No
     holder, name = target.value, target.attr.value
     given = [
         store.value
-        for store in site.names.stores
+        for store in (site.names.bindings_at(holder) if isinstance(holder, cst.Name) else site.names.stores)
         if store.value is not None
         and edits.code_of(store.node) == edits.code_of(holder)
         and site.names.order_of(store.node) < site.names.order_of(load)
     ]
-    if given:
-        func = given[-1].func if isinstance(given[-1], cst.Call) else None
-        owners = [each.node for each in site.names.bindings_at(func)] if isinstance(func, cst.Name) else []
-        kept = [
-            isinstance(each, cst.ClassDef) and name in site.names.stored_attributes(each) for each in owners
-        ]
-        return (target.deep_clone(), False) if kept and all(kept) else None
+    func = given[-1].func if given and isinstance(given[-1], cst.Call) else None
+    owners = [each.node for each in site.names.bindings_at(func)] if isinstance(func, cst.Name) else []
+    if owners and all(isinstance(each, cst.ClassDef) for each in owners):
+        kept = [each for owner in owners for each in _kept(site, owner, name)]
+        held = bool(kept) and not any(each is None or edits.is_literal(each) for each in kept)
+        return (target.deep_clone(), False) if held else None
+    if given and not isinstance(holder, cst.Name):
+        return None
     root = _names(holder)
     producers = site.flow.origin_of(root[0]).producers if root else ()
     loaded = producers and all(
@@ -248,3 +267,16 @@ def standing(site: Site, load: cst.Call) -> tuple[cst.BaseExpression, bool] | No
         for each in producers
     )
     return (target.deep_clone(), False) if loaded and name in _PARTS else None
+
+
+def _kept(site: Site, owner: cst.CSTNode, name: str) -> list[cst.BaseExpression | None]:
+    """What the methods of a class of this file keep under an attribute."""
+    if not isinstance(owner, cst.ClassDef):
+        return []
+    return [
+        store.value
+        for store in site.names.stores
+        if store.node.attr.value == name
+        and edits.code_of(store.node.value) == "self"
+        and site.names.class_of(store.node) is owner
+    ]
