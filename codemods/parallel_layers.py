@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
@@ -358,12 +359,35 @@ def _rewrite_owned(site: Site, layers: list[Layer]) -> None:
         line = site.parent(assign)
         assert isinstance(line, cst.SimpleStatementLine)
         new = _initialized(group, layer)
-        if layer is last:
-            assert isinstance(layer.target, cst.Attribute)
-            new += _plan(site, group, planned, layer.target.value)
         if new:
             group.insert(line, new, before=False)
+        if layer is last:
+            assert isinstance(layer.target, cst.Attribute)
+            plan = _plan(site, group, planned, layer.target.value)
+            group.insert(_last_touched(site, line, planned), plan, before=False)
     _tell(site, group, layers)
+
+
+def _last_touched(
+    site: Site, line: cst.SimpleStatementLine, layers: list[Layer]
+) -> edits.Statement:
+    """The last statement of the block that still works on the whole weights of some layers.
+
+    What draws or fills weights is left before the plan; what ties one to another comes after it, since the
+    plan makes parameters anew.
+    """
+    block = site.parent(line)
+    owned = {edits.code_of(each.target) for each in layers if each.target is not None}
+    found: edits.Statement = line
+    body = list(getattr(block, "body", ()))
+    for statement in body[body.index(line) + 1 :]:
+        text = edits.code_of(statement)
+        if any(f"{each}.weight =" in text for each in owned):
+            break
+        parts = [each for each in m.findall(statement, m.Attribute()) if edits.code_of(each) in owned]
+        if parts and isinstance(statement, edits.Statement):
+            found = statement
+    return found
 
 
 def _initialized(group: Group, layer: Layer) -> list[edits.Statement]:
@@ -419,7 +443,8 @@ def _tell(site: Site, group: Group, layers: list[Layer]) -> None:
         told.update(todo)
         todo += [handed] if handed and layer.style else []
         numerics = Numerics.REORDERED if layer.style else Numerics.SAME
+        why = WHY if layer.style else "the norm is torch's own"
         if todo:
-            group.review(layer.call, layer.use.name, WHY, "; ".join(todo), numerics=numerics)
+            group.review(layer.call, layer.use.name, why, "; ".join(todo), numerics=numerics)
         else:
-            group.fixed(layer.call, layer.use.name, WHY, numerics=numerics)
+            group.fixed(layer.call, layer.use.name, why, numerics=numerics)

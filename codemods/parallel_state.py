@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, targets
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.meshes import (
     GETTERS,
@@ -38,6 +38,8 @@ DESTROY = f"{STATE}.destroy_model_parallel"
 WORLD = f"{STATE}.get_world_group"
 FIRST = f"{STATE}.is_global_rank_zero"
 WHY = "a device mesh counts the ranks in the same order, tensor parallelism fastest"
+WIDE = 90
+"""Characters of a call up to which it stands on one line."""
 INSTEAD = {
     "group": 'mesh["{}"].get_group()',
     "rank": 'mesh["{}"].get_local_rank()',
@@ -77,7 +79,31 @@ def decide_start(site: Site, use: Use) -> None:
         group.insert(body[0], [_global(name)])
     group.replace_statement(alone, [*before, *_make(group, name, sizes, mesh.dimensions)])
     site.keywords.append((MAKE, "mesh_dim_names"))
-    group.fixed(use.call, use.name, WHY)
+    one_by_one = _optimizers_one_by_one(site, group)
+    if one_by_one:
+        todo = (
+            "its optimizers get `foreach=False`, since sharded parameters and plain ones cannot be updated in one "
+            "call; parameters that a plan shards all can do without it"
+        )
+        group.review(use.call, use.name, WHY, todo)
+    else:
+        group.fixed(use.call, use.name, WHY)
+
+
+def _optimizers_one_by_one(site: Site, group: Group) -> bool:
+    """Let the optimizers of a file with parallel layers update parameter by parameter."""
+    found = False
+    for call in site.names.calls:
+        name = site.name_of(call.func) or ""
+        if not name.startswith("torch.optim.") or targets.accepts(name, "foreach") is not True:
+            continue
+        if any(arg.star or (arg.keyword and arg.keyword.value in ("foreach", "fused")) for arg in call.args):
+            continue
+        new = edits.with_arguments(call, [*call.args, edits.keyword("foreach", cst.Name("False"))])
+        group.replace(call, new)
+        site.keywords.append((name, "foreach"))
+        found = True
+    return found
 
 
 def _is_docstring(statement: cst.CSTNode) -> bool:
@@ -105,7 +131,8 @@ def _make(
     names = ", ".join(f'"{each}"' for each in dimensions)
     arguments = ['"neuron"', f"({shape})", f"mesh_dim_names=({names})"]
     made = f"{MAKE}({', '.join(arguments)})"
-    if len(divisors) > 1:
+    text = made.format(**{key: edits.code_of(value) for key, value in holes.items()})
+    if len(text.replace("torch.distributed", "dist")) > WIDE:
         made = f"{MAKE}(\n" + "".join(f"    {each},\n" for each in arguments) + ")"
     return group.statements(
         f"{{mesh}} = {made}\n",
@@ -118,7 +145,7 @@ def _make(
 def decide_getter(site: Site, use: Use) -> None:
     """Ask the mesh."""
     dimension, what = GETTERS[use.claim]
-    instead = INSTEAD[what].format(dimension or "a dimension of its own")
+    instead = INSTEAD[what].format(dimension or use.claim.rpartition("get_")[2].partition("_")[0])
     if use.call is None or use.method:
         site.mark(use.chain, use.name, "the function is passed on, not called", f"pass `lambda: {instead}`")
         return

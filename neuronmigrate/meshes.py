@@ -109,6 +109,29 @@ def shares_from(site: Site) -> cst.FunctionDef | None:
     return _function_of(site, found.start) if found.start and found.where is Where.MODULE else None
 
 
+def dimension_of_groups(site: Site, groups: cst.BaseExpression) -> str:
+    """The dimension of the mesh whose groups an expression lists; empty when it is another expression."""
+    for use in site.uses:
+        if use.call is groups and use.claim in GETTERS:
+            dimension, what = GETTERS[use.claim]
+            as_list = edits.arguments(use.call, ("as_list",)).value("as_list")
+            if what == "group" and as_list is not None and edits.code_of(as_list) == "True":
+                return "" if mesh_of(site).refused else dimension
+    return ""
+
+
+def process_group_of(site: Site, group: Group, groups: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The process group of one dimension of the mesh, for an expression that lists its groups.
+
+    Nobody else has to answer for that expression then.
+    """
+    dimension = dimension_of_groups(site, groups)
+    if not dimension:
+        return None
+    site.settled.update(use for use in site.uses if use.call is groups)
+    return edits.expression("{part}.get_group()", part=dimension_of(site, group, dimension))
+
+
 def dimension_of(site: Site, group: Group, dimension: str) -> cst.BaseExpression:
     """The part of the mesh along one dimension."""
     return edits.expression("{mesh}[{key}]", mesh=name_of_mesh(site, group), key=edits.string(dimension))
