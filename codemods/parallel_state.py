@@ -79,8 +79,7 @@ def decide_start(site: Site, use: Use) -> None:
         group.insert(body[0], [_global(name)])
     group.replace_statement(alone, [*before, *_make(group, name, sizes, mesh.dimensions)])
     site.keywords.append((MAKE, "mesh_dim_names"))
-    one_by_one = _optimizers_one_by_one(site, group)
-    if one_by_one:
+    if edits.code_of(sizes["tp"]) != "1" and _optimizers_one_by_one(site, group):
         todo = (
             "its optimizers get `foreach=False`, since sharded parameters and plain ones cannot be updated in one "
             "call; parameters that a plan shards all can do without it"
