@@ -14,6 +14,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Call, Codemod
+from neuronmigrate.helpers import clip_helper
 from neuronmigrate.meshes import dimension_of, mesh_of
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
@@ -26,16 +27,6 @@ CLIPS = {
     f"{NXD}.parallel_layers.grads.clip_grad_norm": ("parameters", "max_norm", "norm_type"),
 }
 REDUCE = f"{NXD}.parallel_layers.grads.bucket_allreduce_gradients"
-CLIP_HELPER = '''\
-def {name}(parameters, max_norm, norm_type=2.0):
-    """Clip gradients, sharded ones and plain ones, by the norm of all of them together."""
-    parameters = [param for param in parameters if param.grad is not None]
-    norms = [torch.linalg.vector_norm(param.grad, norm_type) for param in parameters]
-    norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]
-    total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
-    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total, foreach=False)
-    return total
-'''
 REDUCE_HELPER = '''\
 def {name}(gradients, group):
     """Average gradients over a group, the own part of sharded ones."""
@@ -101,7 +92,7 @@ def decide_clip(site: Site, use: Use) -> None:
         site.mark(use.call, use.name, "it is called with arguments that concern ZeRO-1", todo)
         return
     group = site.group(use)
-    helper = group.helper("clip_grad_norm", CLIP_HELPER)
+    helper = clip_helper(group)
     args = [arg for arg in use.call.args if arg is not force]
     group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
     why = "a helper clips by the norm over all shards, whether a parameter is sharded or not"

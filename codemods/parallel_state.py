@@ -150,10 +150,11 @@ def decide_getter(site: Site, use: Use) -> None:
         return
     bound = edits.arguments(use.call, ("as_list",))
     as_list = bound.value("as_list")
-    if bound.spread or bound.extra or (as_list is not None and edits.code_of(as_list) != "False"):
-        todo = f"use the process group, `{instead}`, where the list of ranks went"
-        site.mark(use.call, use.name, "torch names a group by an object, not by lists of ranks", todo)
+    if bound.spread or bound.extra:
+        site.mark(use.call, use.name, "it is called with arguments it does not have", f"use `{instead}`")
         return
+    if as_list is not None and edits.code_of(as_list) != "False":
+        return  # whoever takes the lists of ranks answers for them, or nobody can
     mesh = mesh_of(site)
     if mesh.refused:
         todo = f"with a device mesh it is `{instead}`"
