@@ -9,8 +9,7 @@ its place; without a process group it returns at once. `optimizer_args` become a
 Within `groups` the old step divided by the whole world all the same, and so does the helper for those
 that NxD listed, which are a group of the device mesh.
 
-Marked are other lists of ranks, optimizers that reduce by themselves (ZeRO-1), and functions that are
-passed on instead of called.
+Marked are other lists of ranks, and functions that are passed on instead of called.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ AVERAGES = {
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 ZERO = (
     "neuronx_distributed.optimizer.",
-    "torch.distributed.optim.ZeroRedundancyOptimizer",
     "torch_xla.distributed.zero_redundancy_optimizer.",
 )
 HELPER = '''\
@@ -105,11 +103,6 @@ def decide(site: Site, use: Use) -> None:
     if groups is not None and edits.code_of(groups) not in ("None", "[]"):
         _step_within(site, use, call, bound, groups)
         return
-    zero = _reduces_itself(site, optimizer)
-    if zero:
-        todo = "use `torch.distributed.optim.ZeroRedundancyOptimizer` or FSDP2, and its own `step()`"
-        site.mark(call, use.name, f"`{edits.short(optimizer)}` is a {zero}, which reduces by itself", todo)
-        return
     alone = site.alone(call)
     if use.claim == REDUCE and alone is None:
         site.mark(
@@ -119,7 +112,8 @@ def decide(site: Site, use: Use) -> None:
             "call it in a statement of its own",
         )
         return
-    who, todo = _who_averages(site, optimizer)
+    zero = _reduces_itself(site, optimizer)
+    who, todo = (f"a {zero} averages by itself", "") if zero else _who_averages(site, optimizer)
     group = site.group(use)
     _write(site, group, use, call, optimizer, who, bound.value("optimizer_args"))
     for name in ("barrier", "pin_layout"):
@@ -163,8 +157,8 @@ def _step_within(
     group.replace_statement(alone, new)
     why = "a helper sums the gradients over the group of the mesh"
     todo = (
-        "it divides by the number of all processes, as torch_xla did, not by that of the group: the gradients "
-        "are smaller than their average where tensor parallelism is used"
+        "it divides by the number of all processes, as torch_xla did, not by that of the group: the "
+        "gradients are smaller than their average where tensor parallelism is used"
     )
     group.review(call, use.name, why, todo, numerics=Numerics.REORDERED)
 

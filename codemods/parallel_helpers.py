@@ -36,12 +36,11 @@ def {name}(gradients, group):
         gradient.div_(torch.distributed.get_world_size(group))
 '''
 
-for name in (f"{NXD}.parallel_layers.move_model_to_device", f"{NXD}.parallel_layers.utils.move_model_to_device"):
-    codemod.symbol(
-        name,
-        Call("{model}.to({device})", args=("model", "device")),
-        because="a model moves in place, sharded or not",
-    )
+codemod.symbol(
+    f"{NXD}.parallel_layers.move_model_to_device",
+    Call("{model}.to({device})", args=("model", "device")),
+    because="a model moves in place, sharded or not",
+)
 codemod.symbol(
     f"{NXD}.parallel_layers.utils.divide",
     Call("{numerator} // {denominator}", args=("numerator", "denominator")),
@@ -51,6 +50,11 @@ codemod.symbol(
     f"{NXD}.parallel_layers.utils.get_local_world_size",
     Call('int(os.environ["LOCAL_WORLD_SIZE"])'),
     because="the launcher sets the number of processes of the host",
+)
+codemod.symbol(
+    f"{NXD}.parallel_layers.utils.move_model_to_device",
+    Call("{model}.to({device})", args=("model", "device")),
+    because="a model moves in place, sharded or not",
 )
 codemod.symbol(
     f"{NXD}.parallel_layers.utils.requires_init_pg_override",

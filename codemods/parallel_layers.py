@@ -98,8 +98,8 @@ STRIDE_TODO = (
     "every fused projection: bring those of a checkpoint that was not sharded into that order first"
 )
 SEQUENCE_TODO = (
-    "norms that see a part of the sequence need `SequenceParallel()` in a plan as well: the gradients of their "
-    "weights have to be summed over the processes"
+    "norms that see a part of the sequence need `SequenceParallel()` in a plan as well: the gradients of "
+    "their weights have to be summed over the processes"
 )
 
 
@@ -182,7 +182,11 @@ def _owner(site: Site, assign: cst.Assign) -> str:
         return ""
     first = next(iter(parameters(function.params)), None)
     line = site.parent(assign)
-    if first is None or first.name.value != target.value.value or not isinstance(line, cst.SimpleStatementLine):
+    if (
+        first is None
+        or first.name.value != target.value.value
+        or not isinstance(line, cst.SimpleStatementLine)
+    ):
         return ""
     return target.value.value if len(line.body) == 1 else ""
 
@@ -218,14 +222,10 @@ def _take(site: Site, layer: Layer, name: str, arg: cst.Arg) -> None:
     if new in KEPT[layer.kind]:
         if arg.keyword is not None:
             layer.args.append(arg.with_changes(keyword=cst.Name(new)))
-        elif KEPT[layer.kind].index(new) == len(layer.args) and not any(
-            each.keyword for each in layer.args
-        ):
+        elif KEPT[layer.kind].index(new) == len(layer.args) and not any(each.keyword for each in layer.args):
             layer.args.append(arg)
         else:
-            layer.args.append(
-                edits.keyword(new, arg.value).with_changes(comma=arg.comma)
-            )
+            layer.args.append(edits.keyword(new, arg.value).with_changes(comma=arg.comma))
     elif name in ONLY and text != ONLY[name]:
         layer.refused = f"`{name}={text}` has no counterpart in a plan"
     elif name == "tensor_model_parallel_group" and text != "None":
@@ -368,9 +368,7 @@ def _rewrite_owned(site: Site, layers: list[Layer]) -> None:
     _tell(site, group, layers)
 
 
-def _last_touched(
-    site: Site, line: cst.SimpleStatementLine, layers: list[Layer]
-) -> edits.Statement:
+def _last_touched(site: Site, line: cst.SimpleStatementLine, layers: list[Layer]) -> edits.Statement:
     """The last statement of the block that still works on the whole weights of some layers.
 
     What draws or fills weights is left before the plan; what ties one to another comes after it, since the
@@ -398,9 +396,7 @@ def _initialized(group: Group, layer: Layer) -> list[edits.Statement]:
     return group.statements("{method}({layer}.weight)\n", method=method, layer=layer.target.deep_clone())
 
 
-def _plan(
-    site: Site, group: Group, layers: list[Layer], owner: cst.BaseExpression
-) -> list[edits.Statement]:
+def _plan(site: Site, group: Group, layers: list[Layer], owner: cst.BaseExpression) -> list[edits.Statement]:
     entries = []
     holes: dict[str, cst.BaseExpression] = {}
     for number, layer in enumerate(layers):

@@ -81,8 +81,8 @@ def decide_start(site: Site, use: Use) -> None:
     site.keywords.append((MAKE, "mesh_dim_names"))
     if edits.code_of(sizes["tp"]) != "1" and _optimizers_one_by_one(site, group):
         todo = (
-            "its optimizers get `foreach=False`, since sharded parameters and plain ones cannot be updated in one "
-            "call; parameters that a plan shards all can do without it"
+            "its optimizers get `foreach=False`, since sharded parameters and plain ones cannot be updated "
+            "in one call; where a plan shards all of them it can go"
         )
         group.review(use.call, use.name, WHY, todo)
     else:
@@ -120,7 +120,8 @@ def _make(
     """The statement that makes the mesh, data parallelism taking what the others leave."""
     holes = {**{f"{key}_size": value for key, value in sizes.items()}, **sizes}
     written = {
-        name: edits.code_of(value) if edits.is_literal(value) else f"{{{name}}}" for name, value in holes.items()
+        name: edits.code_of(value) if edits.is_literal(value) else f"{{{name}}}"
+        for name, value in holes.items()
     }
     divisors = [written[key] for key in ("pp", "tp") if key in dimensions and written[key] != "1"]
     data = "torch.distributed.get_world_size()"

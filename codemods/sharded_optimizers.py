@@ -187,7 +187,9 @@ def _register(
     assert isinstance(assign, cst.Assign)
     target = assign.targets[0].target.deep_clone()
     template = "{target}.register_step_pre_hook(" + hook + ")\n"
-    new = group.statements(template, target=target, **{key: value.deep_clone() for key, value in holes.items()})
+    new = group.statements(
+        template, target=target, **{key: value.deep_clone() for key, value in holes.items()}
+    )
     group.insert(_line(site, assign), new, before=False)
 
 

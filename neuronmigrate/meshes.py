@@ -54,7 +54,7 @@ ASKS = frozenset({*GETTERS, *LAYERS, IS_INITIALIZED})
 """What needs the mesh."""
 MAKE = "torch.distributed.init_device_mesh"
 HAND_OVER = (
-    "this file makes no mesh: set its `mesh` where `init_device_mesh` is called, before anything here needs it"
+    "this file makes no mesh: set its `mesh` where `init_device_mesh` is called, before it is needed here"
 )
 
 
@@ -141,7 +141,11 @@ def _needs_default(site: Site) -> bool:
     """Whether the variable has to hold something before the mesh is made."""
     found = mesh_of(site)
     asked = any(use.claim == IS_INITIALIZED for use in site.uses)
-    return found.where is Where.HANDED_OVER or shares_from(site) is not None or (asked and found.where is Where.MODULE)
+    return (
+        found.where is Where.HANDED_OVER
+        or shares_from(site) is not None
+        or (asked and found.where is Where.MODULE)
+    )
 
 
 def _find(site: Site) -> Mesh:
