@@ -17,8 +17,23 @@ def {name}(data):
         return [{name}(value) for value in data]
     return data
 '''
+CLIP = '''\
+def {name}(parameters, max_norm, norm_type=2.0):
+    """Clip gradients, sharded ones and plain ones, by the norm of all of them together."""
+    parameters = [param for param in parameters if param.grad is not None]
+    norms = [torch.linalg.vector_norm(param.grad, norm_type) for param in parameters]
+    norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]
+    total = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total, foreach=False)
+    return total
+'''
 
 
 def to_cpu_helper(group: Group) -> cst.Name:
     """A function that copies the tensors of nested containers to the CPU, as `xm.save` did."""
     return group.helper("to_cpu", TO_CPU, shim="to_cpu")
+
+
+def clip_helper(group: Group) -> cst.Name:
+    """A function that clips gradients by the norm of all shards, as the one of NxD did."""
+    return group.helper("clip_grad_norm", CLIP)
