@@ -61,10 +61,7 @@ def decide(site: Site, use: Use) -> None:
     for arg in call.args if call is not None else ():
         forget(site, arg.value)
     why = "natively `from_pretrained` splits a model itself, so the block goes"
-    if todo:
-        group.review(use.whole, use.name, why, "; ".join(dict.fromkeys(todo)))
-    else:
-        group.fixed(use.whole, use.name, why)
+    unit.say(use.whole, use.name, why, todo)
 
 
 @codemod.uses(CONSOLIDATE)

@@ -14,7 +14,6 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.loads.arguments import unread
 from neuronmigrate.loads.family import is_annotation, is_base, is_isinstance
-from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
 from neuronmigrate.training import hooks, parsed, reads
 from neuronmigrate.training.arguments import write_arguments
@@ -39,15 +38,15 @@ def decide_arguments(site: Site, use: Use) -> None:
         _construct(unit, use, Source(use.claim, call=use.call))
     elif is_annotation(site, use.chain) or is_isinstance(site, use.chain) or use.quoted:
         group.rename(use, native)
-        group.fixed(use.chain, use.name, f"the class is {short} natively")
+        unit.say(use.chain, use.name, f"the class is {short} natively")
     elif is_parsed(site, use.chain):
         source = Source(use.claim, parsed=use.chain)
         group.replace(use.chain, parsed.write_class(unit, source))
-        group.review(
+        unit.say(
             use.chain,
             use.name,
             f"a dataclass of {short} with the old defaults is filled by the parser",
-            "; ".join(parsed.flags_gone(unit, source)),
+            parsed.flags_gone(unit, source),
         )
     elif is_base(site, use.chain):
         hooks.derive_arguments(unit, use, native)
@@ -55,7 +54,7 @@ def decide_arguments(site: Site, use: Use) -> None:
         group.refuse(
             f"the class `{use.name.rpartition('.')[2]}` is handed on, so its fields cannot be followed"
         )
-        group.fixed(use.whole, use.name, "it is handed on")
+        unit.say(use.whole, use.name, "it is handed on")
 
 
 def _construct(unit: Unit, use: Use, source: Source) -> None:
@@ -65,7 +64,7 @@ def _construct(unit: Unit, use: Use, source: Source) -> None:
     native = load.native.rpartition(".")[2]
     if load.refused:
         group.refuse(load.refused)
-        group.fixed(call, use.name, f"it is {native} natively")
+        unit.say(call, use.name, f"it is {native} natively")
         return
     # A class of this file keeps its name, and its base is answered for.
     if source.owner is None:
@@ -73,11 +72,7 @@ def _construct(unit: Unit, use: Use, source: Source) -> None:
     group.replace(call, edits.with_arguments(call, load.args))
     load.todo += unread(site, group, load, [load])
     why = f"{native}, with the old defaults written out"
-    todo = "; ".join(dict.fromkeys(load.todo))
-    if todo:
-        group.review(call, use.name, why, todo, numerics=load.numerics)
-    else:
-        group.fixed(call, use.name, why)
+    unit.say(call, use.name, why, load.todo, numerics=load.numerics)
 
 
 @codemod.uses(OWN_TRAINERS)
@@ -93,17 +88,17 @@ def decide_trainer(site: Site, use: Use) -> None:
         _train(unit, use, training)
     elif is_annotation(site, use.chain) or is_isinstance(site, use.chain) or use.quoted:
         group.rename(use, native)
-        group.fixed(use.chain, use.name, f"the class is {short} natively")
+        unit.say(use.chain, use.name, f"the class is {short} natively")
     elif is_base(site, use.chain):
         hooks.derive_trainer(unit, use, native)
     elif use.method:
         group.rename(use, native)
-        group.fixed(use.chain, use.name, f"the class is {short} natively")
+        unit.say(use.chain, use.name, f"the class is {short} natively")
     else:
         group.refuse(
             f"the class `{use.name.rpartition('.')[2]}` is handed on, so its calls cannot be followed"
         )
-        group.fixed(use.whole, use.name, "it is handed on")
+        unit.say(use.whole, use.name, "it is handed on")
 
 
 def _train(unit: Unit, use: Use, training: Training) -> None:
@@ -113,12 +108,8 @@ def _train(unit: Unit, use: Use, training: Training) -> None:
         unit.group.refuse(written.refused)
     if written.args is not None:
         unit.group.replace(training.call, edits.with_arguments(training.call, written.args))
-    todo = "; ".join(dict.fromkeys(written.todo))
     why = f"{short} of Transformers trains on the device that its arguments find"
-    if todo:
-        unit.group.review(training.call, use.name, why, todo, numerics=written.numerics)
-    else:
-        unit.group.fixed(training.call, use.name, why)
+    unit.say(training.call, use.name, why, written.todo, numerics=written.numerics)
 
 
 @codemod.uses(PARSERS)
@@ -128,13 +119,11 @@ def decide_parser(site: Site, use: Use) -> None:
     group = unit.group
     group.rename(use, "transformers.HfArgumentParser")
     checked = [name for name in ("pad_to_max_length", "max_seq_length") if reads.mentions(site, name)]
-    why = "the parser is Transformers' own"
+    todo = []
     if checked and use.call is not None:
         shown = " and ".join(f"`{name}`" for name in checked)
-        todo = f"it refused to run unless {shown} made all batches of one shape: give them so"
-        group.review(use.whole, use.name, why, todo, numerics=Numerics.SAME)
-    else:
-        group.fixed(use.whole, use.name, why)
+        todo = [f"it refused to run unless {shown} made all batches of one shape: give them so"]
+    unit.say(use.whole, use.name, "the parser is Transformers' own", todo)
 
 
 @codemod.once

@@ -249,7 +249,7 @@ def _super_init(unit: Unit, call: cst.Call) -> None:
     ]
     if args != list(call.args):
         unit.group.replace(call, edits.with_arguments(call, args))
-        unit.group.fixed(call, "tokenizer", "the native Trainer calls it `processing_class`")
+        unit.say(call, "tokenizer", "the native Trainer calls it `processing_class`")
 
 
 def _super_loss(unit: Unit, call: cst.Call) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import catalogue, edits
 from neuronmigrate.site import Site
 from neuronmigrate.training.parallel import lazy_load_around, split_of
 from neuronmigrate.training.precision import weights_of
@@ -18,8 +18,13 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
     """
     site, group = unit.site, unit.group
     name = site.name_of(load.func) or ""
-    if not name.startswith("transformers.") or load in unit.written:
+    if catalogue.is_legacy(name) or load in unit.written:
         return []
+    if not name.startswith("transformers."):
+        line = site.positions.span(load).line
+        return [
+            f"line {line}: give the load of the model `dtype=torch.float32`: Transformers 5 takes the checkpoint's"
+        ]
     unit.written.add(load)
     split = split_of(unit, load)
     if split.refused:
