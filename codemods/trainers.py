@@ -1,11 +1,11 @@
-"""Trainers of Optimum Neuron with their arguments and argument parsers: one unit, swapped whole or not at all.
+"""Trainers of Optimum Neuron, their arguments and argument parsers: one unit, swapped whole or not at all.
 
 `NeuronTrainer`, `Seq2SeqNeuronTrainer` and their 2023 names become Transformers' own `Trainer`, the arguments
 `TrainingArguments`. What only the legacy stack knew goes; the defaults that the native class has otherwise
 are written out for the release of the project, and what the old one did by mistake is said. Arguments that a
-parser fills keep their defaults in a dataclass of the script. `tensor_parallel_size` arrives at the load of the
-model that is trained. Overrides of hooks get the native signature; an override of a hook that is gone is marked.
-Marked are arguments that cannot be seen, pipeline parallelism, and classes that are handed on.
+parser fills keep their defaults in a dataclass of the script. `tensor_parallel_size` arrives at the load of
+the model that is trained. Overrides of hooks get the native signature; an override of a hook that is gone is
+marked. Marked are arguments that cannot be seen, pipeline parallelism, and classes that are handed on.
 """
 
 from __future__ import annotations

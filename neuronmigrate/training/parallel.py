@@ -39,8 +39,8 @@ PIPELINES = (
     "inference; shard with `DistributedConfig(tp_size=, fsdp_size=)`"
 )
 SEVERAL = (
-    "the number of processes has to be `tp_size`, or `tp_size * fsdp_size` with `fsdp_size` processes of data "
-    "parallelism, which also shard the optimizer's state"
+    "above 1 the number of processes has to be `tp_size`, or `tp_size * fsdp_size` with `fsdp_size` processes of "
+    "data parallelism, which also shard the state of the optimizer"
 )
 
 
@@ -147,8 +147,8 @@ def split_by_config(unit: Unit, config: cst.BaseExpression, at: cst.CSTNode) -> 
         return Parallel()
     return Parallel(
         todo=[
-            f"what `{edits.short(config)}` says of parallelism cannot be seen from here: for a tensor parallel "
-            "size above 1 give `distributed_config=DistributedConfig(tp_size=...)`"
+            f"what `{edits.short(config)}` says of parallelism cannot be seen from here: for a tensor "
+            "parallel size above 1 give `distributed_config=DistributedConfig(tp_size=...)`"
         ]
     )
 
