@@ -18,13 +18,18 @@ from neuronmigrate.site import Site, Use
 from neuronmigrate.training import hooks, parsed, reads
 from neuronmigrate.training.arguments import write_arguments
 from neuronmigrate.training.kinds import ARGUMENTS, PARSERS, TRAINERS
-from neuronmigrate.training.trainer import write_trainer
-from neuronmigrate.training.unit import Source, Training, Unit, is_parsed, unit_of
+from neuronmigrate.training.trainer import trainer_table, write_trainer
+from neuronmigrate.training.unit import Source, Training, Unit, is_parsed, table_of, unit_of
 
 codemod = Codemod(__name__)
 
 OWN_ARGUMENTS = {name: kind for name, kind in ARGUMENTS.items() if kind.native.startswith("transformers.")}
 OWN_TRAINERS = {name: kind for name, kind in TRAINERS.items() if kind.native.startswith("transformers.")}
+
+codemod.tables += [
+    table_of(ARGUMENTS["optimum.neuron.NeuronTrainingArguments"], release) for release in ("0.3.0", "0.4.5")
+]
+codemod.tables += [trainer_table(release) for release in ("0.3.0", "0.4.5")]
 
 
 @codemod.uses(OWN_ARGUMENTS)
@@ -108,6 +113,8 @@ def _train(unit: Unit, use: Use, training: Training) -> None:
         unit.group.refuse(written.refused)
     if written.args is not None:
         unit.group.replace(training.call, edits.with_arguments(training.call, written.args))
+    if written.load is not None:
+        written.todo += unread(unit.site, unit.group, written.load, [written.load])
     why = f"{short} of Transformers trains on the device that its arguments find"
     unit.say(training.call, use.name, why, written.todo, numerics=written.numerics)
 
@@ -136,5 +143,6 @@ def decide_rest(site: Site) -> None:
         if training.owner is not None and training.name in OWN_TRAINERS:
             use = next(each for each in site.uses if each.claim == training.name)
             _train(unit, use, training)
+    hooks.derived_further(unit)
     hooks.constructed_arguments(unit, _construct)
     reads.settle(unit)

@@ -32,6 +32,8 @@ class Written:
     """None where they stay as they are."""
     todo: list[str] = field(default_factory=list)
     refused: str = ""
+    load: Load | None = None
+    """Its arguments, sorted; None for a class with an `__init__` of its own."""
     numerics: Numerics = Numerics.SAME
 
 
@@ -72,6 +74,7 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         written.refused = load.refused
         written.todo += load.todo
         written.args = load.args
+        written.load = load
         _default_collator(unit, load, written)
         if training.owner is None:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
@@ -131,8 +134,8 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     written.numerics = Numerics.RANDOM
     if own and not custom and any(name.startswith("transformers.") for name in names):
         written.todo.append(
-            "where the forward of the model takes `**kwargs`, the loss in the log was too small by the number "
-            "of tokens and gradients were never clipped, which was a fault"
+            "where the model's forward takes `**kwargs`, the loss in the log was too small by the number of "
+            "tokens and gradients were never clipped, which was a fault"
         )
     if causal and not unit.before("0.1.0"):
         if exact and _after(unit, training, "{trainer}._loss_shifts_labels = False\n"):
@@ -206,8 +209,8 @@ def _resumes(unit: Unit, training: Training) -> list[str]:
         line = site.positions.span(call).line
         if not unit.before(OWN_CLASS):
             return [
-                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: of "
-                "an old one load the weights with `from_pretrained`"
+                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: "
+                "of an old one load the weights with `from_pretrained`"
             ]
         if not unit.before("0.1.0"):
             return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import libcst as cst
@@ -131,10 +131,24 @@ class Unit:
         if call not in self.read:
             kind = ARGUMENTS[source.name]
             use = next(each for each in self.site.uses if each.claim == source.name)
-            self.read[call] = sorted_arguments(
-                self.site, use, call, kind.native, table_of(kind, self.release)
-            )
+            table = table_of(kind, self.release)
+            if source.owner is not None:
+                table = replace(table, kept=table.kept | self.fields_of(source.owner))
+            self.read[call] = sorted_arguments(self.site, use, call, kind.native, table)
         return self.read[call]
+
+    def fields_of(self, owner: cst.ClassDef) -> frozenset[str]:
+        """The fields that a class of this file has of its own, or of a base in this file."""
+        found: set[str] = set()
+        for line in owner.body.body:
+            for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+                if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
+                    found.add(small.target.value)
+        for base in owner.bases:
+            behind = _local_class(self.site, base.value)
+            if behind is not None and behind is not owner:
+                found |= self.fields_of(behind)
+        return frozenset(found)
 
     def told(self, source: Source, name: str) -> cst.BaseExpression | None:
         """What the constructor of arguments is given for a field; None for nothing, or for no constructor."""
