@@ -19,7 +19,15 @@ from neuronmigrate.training import hooks, parsed, reads
 from neuronmigrate.training.arguments import write_arguments
 from neuronmigrate.training.kinds import ARGUMENTS, PARSERS, TRAINERS
 from neuronmigrate.training.trainer import trainer_table, write_trainer
-from neuronmigrate.training.unit import Source, Training, Unit, is_parsed, table_of, unit_of
+from neuronmigrate.training.unit import (
+    Source,
+    Training,
+    Unit,
+    is_parsed,
+    speaks_of_training,
+    table_of,
+    unit_of,
+)
 
 codemod = Codemod(__name__)
 
@@ -71,8 +79,8 @@ def _construct(unit: Unit, use: Use, source: Source) -> None:
         group.refuse(load.refused)
         unit.say(call, use.name, f"it is {native} natively")
         return
-    # A class of this file keeps its name, and its base is answered for.
-    if source.owner is None:
+    # A class of the script keeps its name, and its base is answered for.
+    if not source.derived:
         group.rename(use, load.native)
     group.replace(call, edits.with_arguments(call, load.args))
     load.todo += unread(site, group, load, [load])
@@ -136,13 +144,12 @@ def decide_parser(site: Site, use: Use) -> None:
 @codemod.once
 def decide_rest(site: Site) -> None:
     """Constructors of classes of this file, and what is read of arguments."""
-    if not any(use.claim in ARGUMENTS or use.claim in TRAINERS for use in site.uses):
+    if not speaks_of_training(site):
         return
     unit = unit_of(site)
     for training in unit.trainings:
-        if training.owner is not None and training.name in OWN_TRAINERS:
-            use = next(each for each in site.uses if each.claim == training.name)
-            _train(unit, use, training)
+        if training.derived and training.name in OWN_TRAINERS:
+            _train(unit, unit.use_of(training.name, training.call), training)
     hooks.derived_further(unit)
     hooks.constructed_arguments(unit, _construct)
     reads.settle(unit)

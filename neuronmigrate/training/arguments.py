@@ -113,9 +113,8 @@ def write_arguments(unit: Unit, use: Use, source: Source) -> Load:
     order = {native: index for index, native in enumerate(_given_order(writing))}
     load.args.sort(key=lambda arg: order.get(arg.keyword.value, len(order)) if arg.keyword else -1)
     write_defaults(writing)
-    own = unit.fields_of(source.owner) if source.owner is not None else frozenset()
-    written = [arg.keyword.value for arg in load.args if arg.keyword]
-    unit.site.keywords += [(load.native, name) for name in written if name not in own]
+    if not source.derived:
+        unit.site.keywords += [(load.native, arg.keyword.value) for arg in load.args if arg.keyword]
     return load
 
 
@@ -150,7 +149,7 @@ def assumed_defaults(unit: Unit) -> str:
 
 def write_defaults(writing: Writing) -> None:
     """Write out the old defaults that the native class has not; a class of the script has them itself."""
-    if writing.source.owner is not None:
+    if writing.source.derived:
         return
     for default, code in old_defaults(writing.unit, writing.kind):
         writing.add(default.name, code)

@@ -18,7 +18,7 @@ from neuronmigrate.site import Site, Use
 from neuronmigrate.training import parsed
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import ARGUMENTS, TRAINERS
-from neuronmigrate.training.unit import Source, Unit
+from neuronmigrate.training.unit import Source, Unit, legacy_class
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ def derive_arguments(unit: Unit, use: Use, native: str) -> None:
     """A class of the script that derives from legacy training arguments: the old defaults become fields."""
     site, group = unit.site, unit.group
     owner = next(each for each in site.ancestors(use.chain) if isinstance(each, cst.ClassDef))
-    source = Source(use.claim, parsed=_given_to_a_parser(unit, owner), owner=owner)
+    source = Source(use.claim, parsed=_given_to_a_parser(unit, owner), owner=owner, derived=True)
     group.rename(use, native)
     present = unit.fields_of(owner)
     for name in present:
@@ -334,13 +334,7 @@ def _given_to_a_parser(unit: Unit, owner: cst.ClassDef) -> cst.BaseExpression | 
 
 def constructed_arguments(unit: Unit, construct: Callable[[Unit, Use, Source], None]) -> None:
     """Answer for constructors of the script's own classes of arguments."""
-    site = unit.site
-    owners = {owner: name for owner, name in unit.subclasses.items() if name in ARGUMENTS}
-    for call in site.nodes(cst.Call) if owners else ():
-        if not isinstance(call.func, cst.Name):
-            continue
-        behind = {each.node for each in site.names.bindings_at(call.func)}
-        for owner, name in owners.items():
-            if behind == {owner} and ARGUMENTS[name].native.startswith("transformers."):
-                use = next(each for each in site.uses if each.claim == name)
-                construct(unit, use, Source(name, call=call, owner=owner))
+    for call in unit.site.nodes(cst.Call):
+        name, owner, derived = legacy_class(unit.site, unit.subclasses, call.func)
+        if derived and name in ARGUMENTS and ARGUMENTS[name].native.startswith("transformers."):
+            construct(unit, unit.use_of(name, call), Source(name, call=call, owner=owner, derived=True))

@@ -61,11 +61,7 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
     """Sort the arguments of a trainer's constructor, and give the load of its model what it needs."""
     site = unit.site
     written = Written()
-    own_init = training.owner is not None and any(
-        isinstance(each, cst.FunctionDef) and each.name.value == "__init__"
-        for each in training.owner.body.body
-    )
-    if own_init:
+    if training.derived:
         # What it takes is the script's own matter; the call of the base in it is rewritten there.
         written.args = _renamed(training)
     else:
@@ -75,8 +71,8 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         written.todo += load.todo
         written.args = load.args
         written.load = load
-        _default_collator(unit, load, written)
-        if training.owner is None:
+        _default_collator(unit, training, load, written)
+        if not training.derived:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
     for call in training.loads:
         written.todo += write_load(unit, call)
@@ -85,15 +81,11 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
 
 
 def _renamed(training: Training) -> list[cst.Arg]:
-    """The arguments of a class with its own `__init__`, which hands on what it does not name itself."""
-    assert training.owner is not None
-    init = next(
-        each
-        for each in training.owner.body.body
-        if isinstance(each, cst.FunctionDef) and each.name.value == "__init__"
-    )
-    params = init.params
-    named = {each.name.value for each in (*params.params, *params.kwonly_params)}
+    """The arguments of a class of the script, which hands on what it does not name itself."""
+    named: set[str] = set()
+    for each in training.owner.body.body if training.owner is not None else ():
+        if isinstance(each, cst.FunctionDef) and each.name.value == "__init__":
+            named = {param.name.value for param in (*each.params.params, *each.params.kwonly_params)}
     return [
         arg.with_changes(keyword=cst.Name("processing_class"))
         if arg.keyword is not None and arg.keyword.value == "tokenizer" and "tokenizer" not in named
@@ -102,12 +94,12 @@ def _renamed(training: Training) -> list[cst.Arg]:
     ]
 
 
-def _default_collator(unit: Unit, load: Load, written: Written) -> None:
+def _default_collator(unit: Unit, training: Training, load: Load, written: Written) -> None:
     """0.4.x lost a `tokenizer` that came without `processing_class`, so that it padded nothing."""
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
         return
-    if "data_collator" in load.given or not TRAINERS[load.use.claim].native.startswith("transformers."):
+    if "data_collator" in load.given or not TRAINERS[training.name].native.startswith("transformers."):
         return
     assert written.args is not None
     written.args.append(
