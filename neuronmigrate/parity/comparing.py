@@ -85,7 +85,7 @@ def _on_hardware(recording: Recording) -> bool:
     device = str(recording.first.head.get("device", ""))
     versions = recording.first.head.get("versions")
     installed = versions if isinstance(versions, Mapping) else {}
-    return device == "neuron" or "neuronx-cc" in installed
+    return device == "native" or "neuronx-cc" in installed
 
 
 # One process
@@ -441,7 +441,7 @@ def _notes(first: Recording, second: Recording, settings: Iterable[Setting]) -> 
             for text in rank.notes:
                 yield f"{label} side, rank {rank.number}: {text}"
     if any(traces.lone_reductions(rank) for rank in first.ranks.values()):
-        yield "the first side reduces over processes, which one process cannot show: compare two (--devices 2)"
+        yield "the first side reduces over processes, which takes two to show: --devices 2"
     if first.ranks.keys() != second.ranks.keys():
         yield f"ranks {sorted(first.ranks)} on the first side, {sorted(second.ranks)} on the second"
 

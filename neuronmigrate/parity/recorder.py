@@ -7,7 +7,8 @@ This is one file that needs Python 3.8, torch 1.13 and nothing else, so that it 
 old script still runs: `neuronmigrate parity recorder > recorder.py`. A recording holds lines of json
 and safetensors files, never a pickle; docs/parity.md of neuronmigrate describes them.
 
-Nothing that goes wrong in here stops the script: what cannot be recorded is left out, and the recording says so.
+Nothing that goes wrong in here stops the script: what cannot be recorded is left out, and the recording says
+so.
 Copying a value of a lazy device to the host ends its step there, so a recorded run compiles other graphs.
 """
 

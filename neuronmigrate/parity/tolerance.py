@@ -1,8 +1,8 @@
 """How far two values may be apart, and why.
 
 The tolerance of a dtype is that of `torch.testing.assert_close` (torch/testing/_comparison.py,
-`_DTYPE_PRECISIONS`), for float32 its absolute one: a difference is measured in relation to the element plus the
-root mean square of the tensor, so one number does what its two do for values around 1.
+`_DTYPE_PRECISIONS`), for float32 its absolute one. A difference is measured in relation to the element plus
+the root mean square of the tensor, so one number does what its two do for values around 1.
 """
 
 from __future__ import annotations
