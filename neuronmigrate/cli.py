@@ -469,7 +469,7 @@ def run_pair(
         Path | None, typer.Option(metavar="DIR", help="Keep the recordings in this folder.")
     ] = None,
 ) -> None:
-    """Run the old script, on stand-ins where it is legacy, and the migrated one, and compare what they compute.
+    """Run the old script, on stand-ins where it is legacy, and the migrated one, and compare them.
 
     Exit code: 0 equal, within tolerance or explained, 1 diverged, 2 error or not comparable.
     """
@@ -480,7 +480,7 @@ def run_pair(
     if configured:
         if before or after or arguments:
             raise UserError("--configured: the pairs stand in pyproject.toml; no scripts are named here")
-        pairs = running.configured(Path.cwd(), choices)
+        pairs = running.configured(Path.cwd().resolve(), choices, tolerance)
     elif before is None or after is None:
         raise UserError("--before and --after: both are needed, or --configured")
     else:
@@ -489,13 +489,12 @@ def run_pair(
                 before,
                 after,
                 tuple(arguments or ()),
-                devices,
-                from_version,
-                None,
-                report,
-                choices,
-                keep,
-                tolerance,
+                devices=devices,
+                release=from_version,
+                report=report,
+                choices=choices,
+                keep=keep,
+                factor=tolerance,
             )
         ]
     _print_parity([running.run(pair) for pair in pairs], output_format)

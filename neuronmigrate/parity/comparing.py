@@ -133,6 +133,8 @@ class _Judge:
             return _incomparable(row, "a tensor on one side and a number on the other")
         if row.shapes[0] != row.shapes[1]:
             reason = f"shapes {list(row.shapes[0])} and {list(row.shapes[1])}"
+            if "part of" in a.fields or "part of" in b.fields:
+                return _incomparable(row, f"{reason}: one process's part of a tensor")
             status = Status.DIVERGED if row.quantity in _SHAPED else Status.NOT_COMPARABLE
             return replace(row, status=status, reason=reason)
         dtype = coarser(*row.dtypes)

@@ -24,6 +24,7 @@ import glob
 import hashlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import json
 import math
 import os
@@ -450,6 +451,7 @@ class Recorder:
         """Record one tensor. `mask` says which positions of its first two dimensions count."""
         if tensor.device.type == "meta":
             return
+        whole = list(tensor.shape)
         host = on_host(tensor)
         raw = list(host.shape)
         if mask is not None and host.dim() >= 2 and list(host.shape[:2]) == list(mask.shape):
@@ -471,6 +473,8 @@ class Recorder:
         }
         if raw != list(host.shape):
             fields["unpadded from"] = raw
+        if raw != whole:
+            fields["part of"] = whole
         limit = elements or self.options.elements
         if host.dtype.is_floating_point and host.numel():
             wide = host.reshape(-1).double()
@@ -688,10 +692,10 @@ class Recorder:
         try:
             result = usual(model, *args, **kwargs)
         finally:
-            generation, local.generation = local.generation, None
+            generation = local.generation
+            local.generation = None
             local.depth = depth
-        if generation is not None:
-            self._put_tokens(generation.number, result, args, kwargs)
+        self._put_tokens(generation, result, args, kwargs)
         return result
 
     @_quietly
@@ -708,9 +712,11 @@ class Recorder:
         self.event("generate", **{name: value for name, value in said.items() if value is not None})
 
     @_quietly
-    def _put_tokens(self, number: int, result: object, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+    def _put_tokens(
+        self, generation: Optional[_Generation], result: object, args: Tuple[Any, ...], kwargs: Dict[str, Any]
+    ) -> None:
         tokens = getattr(result, "sequences", result)
-        if not isinstance(tokens, torch.Tensor):
+        if generation is None or not isinstance(tokens, torch.Tensor):
             return
         prompt = kwargs.get("input_ids", kwargs.get("inputs", args[0] if args else None))
         tokens = on_host(tokens)
@@ -718,7 +724,7 @@ class Recorder:
             length = int(prompt.shape[1])
             if torch.equal(tokens[:, :length], on_host(prompt)):
                 tokens = tokens[:, length:]
-        self.put("tokens", "generate", str(number), "", tokens)
+        self.put("tokens", "generate", str(generation.number), "", tokens)
 
     @_quietly
     def _put_scores(self, result: object) -> None:
@@ -1024,11 +1030,21 @@ def device_name(device: torch.device) -> str:
 
 def bound(module: torch.nn.Module, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
     """The arguments of a call by the names that `forward` has for them."""
-    code = getattr(getattr(type(module), "forward", None), "__code__", None)
-    names = list(code.co_varnames[1 : code.co_argcount]) if code is not None else []
+    names = _argument_names(getattr(type(module), "forward", None))
     named = {names[i] if i < len(names) else f"argument {i}": value for i, value in enumerate(args)}
     named.update(kwargs)
     return named
+
+
+@functools.lru_cache(maxsize=1024)
+def _argument_names(forward: Any) -> List[str]:
+    """Names of the arguments of `forward` that can be given by position, through its decorators."""
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())[1:]
+    except (AttributeError, TypeError, ValueError):
+        return []
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [each.name for each in parameters if each.kind in by_position]
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Tuple[int, int, torch.Tensor]]:
@@ -1219,7 +1235,7 @@ def _hook_modules(recorder: Recorder) -> None:
         return result
 
     recorder.replace(torch.nn.Module, "to", moved)
-    trace = torch.jit.trace
+    trace: Callable[..., Any] = torch.jit.trace
 
     @functools.wraps(trace)
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -1401,7 +1417,7 @@ def op_name(op: object) -> str:
     last = [each for each in name if each][-1].lower() if name else ""
     if last.isdigit():
         last = "sum"
-    return "mean" if last == "avg" else last
+    return {"avg": "mean", "mul": "product"}.get(last, last)
 
 
 _DIVISIONS = ("div_", "mul_", "div", "mul", "__truediv__", "__mul__", "__itruediv__", "__imul__")
@@ -1438,7 +1454,7 @@ def _hook_settings(recorder: Recorder) -> None:
     for owner in (torch, torch.random):
         recorder.replace(owner, "manual_seed", manual_seed)
     kind = torch.autocast
-    enter = kind.__enter__
+    enter: Callable[..., Any] = kind.__enter__
 
     @functools.wraps(enter)
     def entered(region: Any) -> Any:

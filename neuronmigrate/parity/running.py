@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,7 +141,10 @@ class Pair:
     legacy: bool | None = None
     """Whether the old side runs on stand-ins; None: if it holds a legacy name."""
     report: Path | None = None
-    """report.json of the rewrite, for what its codemods declared."""
+    """report.json of the rewrite, for what its codemods declared; None: that of the last rewrite, if it
+    wrote the new side."""
+    numerics: frozenset[str] | None = None
+    """What was declared, where it is known already."""
     choices: Choices = field(default=ALIGNED)
     keep: Path | None = None
     """Folder for the two recordings; None: they are removed."""
@@ -183,7 +186,7 @@ def run(pair: Pair) -> Comparison:
     for script in (pair.before, pair.after):
         if not script.is_file():
             raise UserError(f"{script}: there is no such script")
-    policy = Policy(numerics=numerics_of(pair.report, pair.before), factor=pair.factor)
+    policy = Policy(numerics=declared(pair), factor=pair.factor)
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
         kept = pair.keep.absolute() if pair.keep else Path(folder)
         devices = pair.devices
@@ -273,8 +276,22 @@ def _reduces(recording: Recording) -> bool:
     return any(lone_reductions(rank) for rank in recording.ranks.values())
 
 
-def numerics_of(report: Path | None, script: Path | None = None) -> frozenset[str]:
-    """What the rewrites of a report.json declared: of one script and the modules beside it, or of all.
+def declared(pair: Pair) -> frozenset[str]:
+    """What the rewrite that made the new side declared that it does to the numbers."""
+    if pair.numerics is not None:
+        return pair.numerics
+    folders = {pair.before.resolve().parent, pair.after.resolve().parent}
+    if pair.report is not None:
+        return numerics_of(pair.report, folders)
+    from neuronmigrate.journal import find_last
+
+    last = find_last(pair.after.resolve().parent)
+    report = None if last is None else last[1].folder / "report.json"
+    return numerics_of(report, folders) if report is not None and report.is_file() else frozenset()
+
+
+def numerics_of(report: Path | None, folders: Collection[Path] = ()) -> frozenset[str]:
+    """What the rewrites of a report.json declared: of the files in some folders, or of all files.
 
     Raises UserError when it is no report.
     """
@@ -282,12 +299,10 @@ def numerics_of(report: Path | None, script: Path | None = None) -> frozenset[st
         return frozenset()
     try:
         document = json.loads(report.read_bytes())
-        files = document["files"]
         root = Path(document["root"])
-        found = set()
-        for each in files:
-            path = root / each["path"]
-            if script is None or path.resolve().parent == script.resolve().parent:
+        found: set[str] = set()
+        for each in document["files"]:
+            if not folders or (root / each["path"]).resolve().parent in folders:
                 found |= set(map(str, each["numerics"]))
     except OSError as error:
         raise UserError(f"{report}: cannot be read: {error.strerror}") from error
@@ -296,6 +311,28 @@ def numerics_of(report: Path | None, script: Path | None = None) -> frozenset[st
     return frozenset(found - {"same"})
 
 
-def configured(start: Path, choices: Choices) -> list[Pair]:
-    """The pairs of [tool.neuronmigrate.parity]."""
-    raise NotImplementedError
+def configured(start: Path, choices: Choices, factor: float = 1.0) -> list[Pair]:
+    """The pairs of [tool.neuronmigrate.parity] that hold for a folder.
+
+    Raises UserError, with file and line, where there is none or one names a script that is not there.
+    """
+    from neuronmigrate.config import parity_pairs
+
+    found = []
+    for pair in parity_pairs(start):
+        for script in (pair.before, pair.after):
+            if not script.is_file():
+                raise UserError(f"{pair.where}: {script}: there is no such script")
+        found.append(
+            Pair(
+                before=pair.before,
+                after=pair.after,
+                arguments=pair.arguments,
+                devices=pair.devices,
+                release=pair.from_version,
+                report=pair.report,
+                choices=choices,
+                factor=factor,
+            )
+        )
+    return found

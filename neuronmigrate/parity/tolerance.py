@@ -7,7 +7,6 @@ the root mean square of the tensor, so one number does what its two do for value
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 BY_DTYPE = {"float64": 1e-7, "float32": 1e-5, "float16": 1e-3, "bfloat16": 1.6e-2}
@@ -20,6 +19,8 @@ FAR = 10.0
 
 REORDERED = 8.0
 """Times the tolerance that a declared change of the order of sums may need."""
+RECAST = 4.0
+"""Times bfloat16's tolerance that a declared change of the dtype may need: each layer rounds anew."""
 HARDWARE = {"float64": 1e-3, "float32": 2e-2, "float16": 2e-2, "bfloat16": 5e-2}
 """Where one side ran on a Neuron device: its matrix products may be rounded to bfloat16."""
 LONGEST = 100.0
@@ -46,7 +47,7 @@ class Policy:
     def declared(self, dtype: str, step: int = 0) -> tuple[float, str]:
         """The tolerance under what was declared, and the declaration; 0 if nothing bears on it."""
         if "dtype" in self.numerics and dtype in BY_DTYPE:
-            return self.tolerance("bfloat16", step), "dtype"
+            return RECAST * self.tolerance("bfloat16", step), "dtype"
         if "reordered" in self.numerics:
             return REORDERED * self.tolerance(dtype, step), "reordered"
         return 0.0, ""
@@ -62,8 +63,3 @@ def coarser(first: str, second: str) -> str:
 def is_float(dtype: str) -> bool:
     """Whether values of a dtype are judged by a tolerance."""
     return dtype in BY_DTYPE or dtype.startswith(("float8", "complex"))
-
-
-def allowed_outliers(elements: int, numerics: Collection[str] = ()) -> int:
-    """Elements that may be over the tolerance."""
-    return int(elements * OUTLIERS)
