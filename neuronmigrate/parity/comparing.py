@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -98,7 +99,7 @@ class _Judge:
 
     def rank(self, a: Rank, b: Rank, names: Mapping[str, str]) -> list[Row]:
         """The rows of what both sides have."""
-        scales = _scales(a)
+        scales = _scales(a, b)
         found = []
         theirs = {_renamed(key, names): value for key, value in b.by_key.items()}
         first_flips = _first_flips(a, theirs)
@@ -223,10 +224,10 @@ def _count(shape: Iterable[int]) -> int:
     return product
 
 
-def _scales(rank: Rank) -> dict[tuple[str, str], float]:
+def _scales(*ranks: Rank) -> dict[tuple[str, str], float]:
     """The largest value of a quantity in a call: what is small beside its rounding is noise."""
     found: dict[tuple[str, str], float] = {}
-    for value in rank.values:
+    for value in itertools.chain.from_iterable(rank.values for rank in ranks):
         if value.quantity in ("gradient", *INNER):
             key = value.quantity, value.text("call")
             found[key] = max(found.get(key, 0.0), value.largest)
@@ -244,7 +245,7 @@ def alike(old: object, new: object, tolerance: float) -> tuple[Status, str]:
         if isinstance(old, int) and isinstance(new, int):
             return Status.DIVERGED, f"{old} and {new}"
         away = abs(old - new)
-        if away <= tolerance * 2 * abs(old) or away <= 1.01 * max(_last_place(old), _last_place(new)):
+        if away <= tolerance * 2 * max(abs(old), abs(new)) or away <= 1.01 * max(_last_place(old), _last_place(new)):
             return Status.WITHIN, ""
         return Status.DIVERGED, f"{_short(old)} and {_short(new)}"
     if isinstance(old, list) and isinstance(new, list):
@@ -296,8 +297,8 @@ def _first_flips(a: Rank, theirs: Mapping[Key, Value]) -> dict[str, dict[int, in
 def _near_tie(row: Row, a: Rank, theirs: Mapping[Key, Value], flips: Mapping[int, int]) -> Row:
     """Tokens that part where both were nearly as likely are explained: rounding decided.
 
-    The first side's margin between the two tokens has to be at most twice the largest difference of the
-    scores that both sides kept of that step.
+    Each side's margin between the two tokens has to be at most twice the largest difference of the scores
+    that both sides kept of that step.
     """
     if not flips or row.shapes[0][:1] != row.shapes[1][:1]:
         return row
@@ -308,11 +309,11 @@ def _near_tie(row: Row, a: Rank, theirs: Mapping[Key, Value], flips: Mapping[int
         call = f"{row.call} {at}"
         scores = [_scores(side, call, line, len(tokens)) for side in (a.by_key, theirs)]
         old, new = int(tokens[line, at]), int(others[line, at])
-        if not all(scores) or old not in scores[0] or new not in scores[0]:
+        if not all(old in side and new in side for side in scores):
             return row
         shared = scores[0].keys() & scores[1].keys()
-        error = max(abs(scores[0][each] - scores[1][each]) for each in shared) if shared else 0.0
-        margin = scores[0][old] - scores[0][new]
+        error = max(abs(scores[0][each] - scores[1][each]) for each in shared)
+        margin = max(scores[0][old] - scores[0][new], scores[1][new] - scores[1][old])
         size = max(abs(value) for value in scores[0].values())
         if margin > 2 * error or error > 0.05 * size:
             return row

@@ -62,8 +62,7 @@ class Measures:
     """Compared elements, those of a sample when it is one."""
     max_abs: float = 0.0
     max_rel: float = 0.0
-    """Largest difference in relation to the element of the first side, or to the tensor's root mean square
-    if that is larger."""
+    """Largest difference in relation to the element plus the root mean square of the tensor."""
     relative_l2: float = 0.0
     """Norm of the difference over the norm of the first side."""
     cosine: float = 1.0

@@ -19,7 +19,7 @@ def measure(
 
     `dtype` is the coarser of the two: distances in units in the last place are counted in it. An element is
     within if the sides are at most one such unit apart, or if their difference is at most `tolerance` times
-    the first side's element plus its root mean square, plus `floor`, which is an absolute value.
+    the larger element plus the larger root mean square of the two tensors, plus `floor`, an absolute value.
     """
     a, b = (each.detach().to("cpu").reshape(-1) for each in (first, second))
     if a.is_complex() or b.is_complex():
@@ -32,11 +32,8 @@ def measure(
     a, b, steps = a[finite], b[finite], steps[finite]
     if not a.numel():
         return Measures(elements=int(first.numel()), nonfinite=broken), broken == 0
-    # The largest element comes out of the sums: its square may be over what float64 holds.
-    top = float(a.abs().max())
-    scale = top * float(((a / top).square().mean()).sqrt()) if top else 0.0
     difference = (a - b).abs()
-    size = a.abs() + scale
+    size = torch.maximum(a.abs(), b.abs()) + max(_scale(a), _scale(b))
     excess = (difference - floor).clamp_min(0.0)
     error = torch.where(size > 0, excess / size, torch.where(excess > 0, math.inf, 0.0))
     error = torch.where(steps <= 1, 0.0, error)
@@ -58,6 +55,12 @@ def measure(
         nonfinite=broken,
     )
     return found, broken == 0 and needed <= tolerance
+
+
+def _scale(values: torch.Tensor) -> float:
+    """Root mean square. The largest comes out of the sum: its square may be over what float64 holds."""
+    top = float(values.abs().max())
+    return top * float((values / top).square().mean().sqrt()) if top else 0.0
 
 
 def _cosine(a: torch.Tensor, b: torch.Tensor, norms: tuple[float, float]) -> float:
