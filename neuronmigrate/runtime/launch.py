@@ -40,6 +40,8 @@ class Orders:
     legacy: bool = False
     release: str | None = None
     """Release of optimum-neuron to stand in for; None for the newest."""
+    record: Mapping[str, object] | None = None
+    """Options of neuronmigrate.parity.recorder, to record what the program computes."""
 
     def to_text(self) -> str:
         """The orders as the value of a variable."""
