@@ -192,7 +192,8 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
             comma = plain
             if at is not None and at + 1 < len(old) and isinstance(arg.comma, cst.Comma):
                 comma = arg.comma
-            elif at is not None:
+            else:
+                # One that comes from another call brings the comment beside it along.
                 comma = _with_comment(plain, _comment_beside(arg))
             if at is None or following != at + 1:
                 comma = _with_above(comma, _above(call, following))
@@ -201,7 +202,7 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
             result.append(arg)
         else:
             end, after = last_comma, tail
-            beside = _comment_beside(arg) if at is not None else None
+            beside = _comment_beside(arg)
             if isinstance(end, cst.Comma):
                 end = _with_comment(
                     end.with_changes(whitespace_after=without_comment(end.whitespace_after)), beside
