@@ -747,7 +747,7 @@ class _File:
         lines = {self._lines(self.site.statement(node))[0] for node in apply.touched(group.edits)}
         return GroupRecord(
             group.name,
-            (group.codemod,),
+            tuple(dict.fromkeys(answer.codemod for answer in group.answers)) or (group.codemod,),
             not group.refused,
             group.refused,
             tuple(dict.fromkeys(answer.numerics for answer in group.answers)),

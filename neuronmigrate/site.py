@@ -241,7 +241,9 @@ class Group:
         if self.uncertain and state is State.FIXED:
             state = State.REVIEW
             todo = "another binding of this name may be meant here: check that this one is"
-        self.answers.append(Answer(node, self.codemod, state, found, why, todo, numerics, group=self))
+        # A group that several codemods share says of each finding whose it is.
+        codemod = self.site.codemod or self.codemod
+        self.answers.append(Answer(node, codemod, state, found, why, todo, numerics, group=self))
 
 
 class Site:
@@ -446,7 +448,18 @@ class _Resolve(cst.CSTTransformer):
 
 
 TEMPLATE_ROOTS = frozenset(
-    {"accelerate", "diffusers", "os", "peft", "sentence_transformers", "time", "torch", "transformers", "trl"}
+    {
+        "accelerate",
+        "dataclasses",
+        "diffusers",
+        "os",
+        "peft",
+        "sentence_transformers",
+        "time",
+        "torch",
+        "transformers",
+        "trl",
+    }
 )
 """Packages whose dotted names in a template are references."""
 
