@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from neuronmigrate import edits
 from neuronmigrate.edits import Statement
+from neuronmigrate.loads.arguments import Load
 from neuronmigrate.site import Use
 from neuronmigrate.training.arguments import assumed_defaults, old_defaults
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
@@ -64,6 +66,31 @@ def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
     if "zero_1" in found and not unit.before(OWN_CLASS):
         found["zero_1"] = ("bool", "True")
     return found
+
+
+def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:
+    """The arguments of a call without the fields that only the script's own class has.
+
+    `**training_args.to_dict()` brings them in where a parser filled a class that keeps some.
+    """
+    args = []
+    taken = unit.taken_over(load.call)
+    for arg in load.args:
+        names = [
+            name
+            for source in taken.get(arg, ())
+            if source.parsed is not None
+            for name in staying(unit, source)
+        ]
+        if names:
+            kept = unit.group.expression(
+                "{{key: value for key, value in {fields}.items() if key not in {names}}}",
+                fields=arg.value.deep_clone(),
+                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)])
+            )
+            arg = arg.with_changes(value=kept)
+        args.append(arg)
+    return args
 
 
 def write_class(unit: Unit, source: Source) -> cst.Name:

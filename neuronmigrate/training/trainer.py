@@ -10,6 +10,7 @@ from neuronmigrate import edits
 from neuronmigrate.loads.arguments import Given, Load, Table, sorted_arguments
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
+from neuronmigrate.training import trl_trainer
 from neuronmigrate.training.fields import OWN_CLASS
 from neuronmigrate.training.kinds import MODELS, TRAINERS
 from neuronmigrate.training.loads import write_load
@@ -68,11 +69,16 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         written.args = _renamed(training)
     else:
         native = TRAINERS[training.name].native
-        load = sorted_arguments(site, use, training.call, native, trainer_table(unit.release))
+        is_trl = native.startswith("trl.")
+        table = trl_trainer.trainer_table(unit, native) if is_trl else trainer_table(unit.release)
+        load = sorted_arguments(site, use, training.call, native, table)
+        if is_trl:
+            written.todo += trl_trainer.settle(unit, training, load, native)
         written.refused = load.refused
         written.todo += load.todo
         written.args = load.args
-        _default_collator(unit, load, written)
+        if not is_trl:
+            _default_collator(unit, load, written)
         if training.owner is None:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
     for call in training.loads:
@@ -104,7 +110,7 @@ def _default_collator(unit: Unit, load: Load, written: Written) -> None:
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
         return
-    if "data_collator" in load.given or not TRAINERS[load.use.claim].native.startswith("transformers."):
+    if "data_collator" in load.given:
         return
     assert written.args is not None
     written.args.append(

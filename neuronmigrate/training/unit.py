@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import libcst as cst
@@ -57,7 +57,7 @@ class Training:
     args: cst.BaseExpression | None
     model: cst.BaseExpression | None
     sources: tuple[Source, ...] = ()
-    """What may have made its arguments."""
+    """What may have made its arguments; first what those were taken over from, by `to_dict()`."""
     loads: tuple[cst.Call, ...] = ()
     """The calls of this file that may have made its model."""
     peft: bool = False
@@ -109,14 +109,37 @@ class Unit:
         if call not in self.read:
             kind = ARGUMENTS[source.name]
             use = next(each for each in self.site.uses if each.claim == source.name)
-            self.read[call] = sorted_arguments(
-                self.site, use, call, kind.native, table_of(kind, self.release)
-            )
+            table = replace(table_of(kind, self.release), spread=self._take_over)
+            self.read[call] = sorted_arguments(self.site, use, call, kind.native, table)
         return self.read[call]
 
     def told(self, source: Source, name: str) -> cst.BaseExpression | None:
         """What the constructor of arguments is given for a field; None for nothing, or for no constructor."""
         return None if source.call is None else self.arguments_of(source).told.get(name)
+
+    def taken_over(self, call: cst.Call) -> dict[cst.Arg, tuple[Source, ...]]:
+        """The `**training_args.to_dict()` among the arguments of a call, and what made those arguments."""
+        found = {}
+        for arg in call.args:
+            made = self.site.flow.origin_of(arg.value).producers if arg.star == "**" else ()
+            nodes = [each.node for each in made]
+            if len(nodes) != 1 or not isinstance(nodes[0], cst.Call):
+                continue
+            func = nodes[0].func
+            if isinstance(func, cst.Attribute) and func.attr.value == "to_dict":
+                sources = self.sources(func.value)
+                if sources:
+                    found[arg] = sources
+        return found
+
+    def _take_over(self, site: Site, load: Load, arg: cst.Arg) -> bool:
+        """Let a dictionary of the fields of other training arguments stand: those are rewritten themselves."""
+        if arg not in self.taken_over(load.call):
+            return False
+        load.args.append(arg)
+        if isinstance(arg.value, cst.Name):
+            load.still_read.update(site.names.bindings_at(arg.value))
+        return True
 
     def training_of(self, load: cst.Call) -> Training | None:
         """The trainer of this file that trains the model which a call loads."""
@@ -205,7 +228,15 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
                 given.setdefault(("model", "args")[index], arg.value)
         training = Training(call, name, owner, given.get("args"), given.get("model"))
         if training.args is not None:
-            training.sources = unit.sources(training.args)
+            own = unit.sources(training.args)
+            behind = [
+                each
+                for source in own
+                if source.call is not None
+                for sources in unit.taken_over(source.call).values()
+                for each in sources
+            ]
+            training.sources = (*behind, *own)
         if training.model is not None:
             training.loads = tuple(dict.fromkeys(_loads(site, training, training.model, 0)))
         config = given.get("peft_config")
