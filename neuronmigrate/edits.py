@@ -183,10 +183,16 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     tail = old[-1].whitespace_after_arg if old else cst.SimpleWhitespace("")
     # An argument that was given another value or keyword is still the old one here.
     commas = {id(arg.comma) for arg in old[:-1]}
+    beside = isinstance(last_comma, cst.Comma) and args[-1].comma is not last_comma
+    if beside and isinstance(last_comma, cst.Comma):
+        # A comment beside the old last argument is about that one.
+        last_comma = last_comma.with_changes(whitespace_after=without_comment(last_comma.whitespace_after))
     result: list[cst.Arg] = []
     for index, arg in enumerate(args):
         if index + 1 < len(args):
             own = arg.comma if id(arg.comma) in commas and isinstance(arg.comma, cst.Comma) else plain
+            if beside and old and arg.comma is old[-1].comma and isinstance(arg.comma, cst.Comma):
+                own = _with_comment(plain, arg.comma)
             result.append(arg.with_changes(comma=own, whitespace_after_arg=_inner(arg)))
         else:
             result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
@@ -268,6 +274,17 @@ def without_comment(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenth
         first_line=space.first_line.with_changes(comment=None, whitespace=cst.SimpleWhitespace("")),
         empty_lines=[],
     )
+
+
+def _with_comment(comma: cst.Comma, source: cst.Comma) -> cst.Comma:
+    """The comma with the comment that stands behind another one."""
+    space, other = comma.whitespace_after, source.whitespace_after
+    if not isinstance(space, cst.ParenthesizedWhitespace) or not isinstance(other, cst.ParenthesizedWhitespace):
+        return comma
+    line = space.first_line.with_changes(
+        comment=other.first_line.comment, whitespace=other.first_line.whitespace
+    )
+    return comma.with_changes(whitespace_after=space.with_changes(first_line=line))
 
 
 def _inner(arg: cst.Arg) -> cst.BaseParenthesizableWhitespace:

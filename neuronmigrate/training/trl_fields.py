@@ -40,7 +40,7 @@ def _each(words: str, *rules: Field) -> dict[str, tuple[Field, ...]]:
 SFT_FIELDS: Mapping[str, tuple[Field, ...]] = {
     **FIELDS,
     **{name: _until_own_class(name) for name in f"{_UNREAD} {_COMPILING}".split()},
-    "max_seq_length": (Field(Fate.SETTLED),),
+    "max_seq_length": (Field(Fate.SETTLED, native="max_length"),),
     **_each(
         """
         activation_offloading chat_template_path dataset_num_proc eos_token eval_packing max_length
