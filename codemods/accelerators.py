@@ -111,14 +111,17 @@ GONE = {
     "zero_1": "there is no ZeRO-1: `accelerator.is_fsdp2` tells whether the optimizer's state is sharded",
 }
 STATE_GONE = {
-    name: "read the sizes of `accelerator.parallelism_config`" for name in ("mp_plugin", "tp_plugin", "trn_config")
+    name: "read the sizes of `accelerator.parallelism_config`"
+    for name in ("mp_plugin", "tp_plugin", "trn_config")
 }
 
 ZERO = (
     "`zero_1` went: the optimizer's state is whole in each process now; "
     "`fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, reshard_after_forward=False)` shards it"
 )
-ORDER = "with several processes the data come in another order: the legacy sampler had seed 0 whatever was set"
+ORDER = (
+    "with several processes the data come in another order: the legacy sampler had seed 0 whatever was set"
+)
 FULL_BF16 = "the legacy accelerator cast the model to bfloat16"
 CAST_BY_HAND = "cast the model to bfloat16 above `prepare`, as the legacy accelerator did"
 WHY = "Accelerate runs on the native device itself"
@@ -129,7 +132,11 @@ def decide(site: Site, use: Use) -> None:
     """Write Accelerate's own class, with the old settings in its words."""
     call = use.call
     if call is None or use.method:
-        if call is None and not use.method and (is_annotation(site, use.node) or is_isinstance(site, use.node)):
+        if (
+            call is None
+            and not use.method
+            and (is_annotation(site, use.node) or is_isinstance(site, use.node))
+        ):
             group = unit_of(site, use).group
             group.rename(use, NATIVE)
             group.fixed(use.chain, use.name, WHY)
@@ -140,8 +147,10 @@ def decide(site: Site, use: Use) -> None:
     unit = unit_of(site, use)
     group = unit.group
     if any(arg.keyword is None and not arg.star for arg in call.args):
-        group.refuse("the accelerator is called with positional arguments, whose order has changed: name them")
-        group.fixed(call, use.name, WHY)
+        group.refuse(
+            "the accelerator is called with positional arguments, whose order has changed: name them"
+        )
+        unit.say(call, use.name, WHY)
         return
     load = sorted_arguments(site, use, call, NATIVE, TABLE)
     load.todo += [f"`{name}=` went: the legacy accelerator did not act on it" for name in _given(load)]
@@ -162,8 +171,7 @@ def decide(site: Site, use: Use) -> None:
         group.replace(call, edits.with_arguments(new, load.args))
         site.keywords += [(NATIVE, arg.keyword.value) for arg in load.args if arg.keyword is not None]
         load.todo += unread(site, group, load, [load])
-    load.todo = list(dict.fromkeys(load.todo))
-    group.review(call, use.name, WHY, "; ".join(load.todo), numerics=load.numerics)
+    unit.say(call, use.name, WHY, load.todo, numerics=load.numerics)
 
 
 def _given(load: Load) -> list[str]:
@@ -172,7 +180,9 @@ def _given(load: Load) -> list[str]:
 
 def _split(site: Site, unit: Unit, load: Load) -> None:
     """The settings of tensor parallelism, which the model's load has to be told as well."""
-    config = next((load.told[each] for each in ("trn_config", "mp_plugin", "tp_plugin") if each in load.told), None)
+    config = next(
+        (load.told[each] for each in ("trn_config", "mp_plugin", "tp_plugin") if each in load.told), None
+    )
     if config is None:
         return
     split = split_by_config(unit, config, load.call)
@@ -224,7 +234,9 @@ def _old_precision(unit: Unit, load: Load, given: cst.BaseExpression | None) -> 
     amp = backend is not None and "amp" in edits.code_of(backend).lower()
     if text != "bf16":
         _write(load, "mixed_precision", load.told["mixed_precision"])
-        load.todo.append('where it is "bf16", the weights were cast: cast the model to bfloat16 and give "no"')
+        load.todo.append(
+            'where it is "bf16", the weights were cast: cast the model to bfloat16 and give "no"'
+        )
         return False
     if amp and unit.before("0.1.0"):
         _write(load, "mixed_precision", given)
@@ -262,7 +274,9 @@ def _mode(site: Site, load: Load, config: cst.BaseExpression) -> str:
         if mode == "FULL_BF16" and masters is not None and zero is not None:
             if edits.code_of(masters) == edits.code_of(zero) == "True":
                 # Weights in bfloat16 whose optimizer works on float32 copies: autocast over float32 weights.
-                load.todo.append("load the model in float32: the optimizer kept float32 copies of the weights")
+                load.todo.append(
+                    "load the model in float32: the optimizer kept float32 copies of the weights"
+                )
                 mode = "AUTOCAST_BF16"
         site.settled.update(each for each in site.uses if each.call is node)
         _take_away(site, load, config)
@@ -311,7 +325,9 @@ class _Following:
 
     def _is_autocast(self) -> bool:
         return any(
-            arg.keyword is not None and arg.keyword.value == "mixed_precision" and text_of(arg.value) == "bf16"
+            arg.keyword is not None
+            and arg.keyword.value == "mixed_precision"
+            and text_of(arg.value) == "bf16"
             for arg in self.load.args
         )
 
@@ -373,12 +389,16 @@ STATES = {
 }
 for _path in ("optimum.neuron", "optimum.neuron.accelerate", "optimum.neuron.accelerate.state"):
     for _old, _new in STATES.items():
-        codemod.symbol(f"{_path}.{_old}", Rename(_new), because="Accelerate's own state knows the native device")
+        codemod.symbol(
+            f"{_path}.{_old}", Rename(_new), because="Accelerate's own state knows the native device"
+        )
 for _old, _new in (
     ("optimizer.NeuronAcceleratedOptimizer", "accelerate.optimizer.AcceleratedOptimizer"),
     ("scheduler.NeuronAcceleratedScheduler", "accelerate.scheduler.AcceleratedScheduler"),
 ):
-    codemod.symbol(f"optimum.neuron.accelerate.{_old}", Rename(_new), because="Accelerate's own does the same")
+    codemod.symbol(
+        f"optimum.neuron.accelerate.{_old}", Rename(_new), because="Accelerate's own does the same"
+    )
 for _path in ("optimum.neuron.accelerate.utils", "optimum.neuron.accelerate.utils.operations"):
     codemod.symbol(
         f"{_path}.gather_object",

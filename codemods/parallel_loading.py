@@ -2,9 +2,9 @@
 
 Natively a model is split as it is loaded, so the block goes with its comments and layout kept, and
 `from_pretrained` gets `distributed_config=DistributedConfig(tp_size=...)`; a size of 1 vanishes. The block is
-one unit with the trainer, whose arguments held the size. Native checkpoints are whole, so that consolidating
-goes where it stands alone; shards that a legacy run wrote have to be consolidated in the old environment once,
-which is said.
+one unit with the trainer, whose arguments held the size. Native checkpoints are whole, so that
+consolidating goes where it stands alone; shards that a legacy run wrote have to be consolidated in the old
+environment once, which is said.
 """
 
 from __future__ import annotations
@@ -61,10 +61,7 @@ def decide(site: Site, use: Use) -> None:
     for arg in call.args if call is not None else ():
         forget(site, arg.value)
     why = "natively `from_pretrained` splits a model itself, so the block goes"
-    if todo:
-        group.review(use.whole, use.name, why, "; ".join(dict.fromkeys(todo)))
-    else:
-        group.fixed(use.whole, use.name, why)
+    unit.say(use.whole, use.name, why, todo)
 
 
 @codemod.uses(CONSOLIDATE)

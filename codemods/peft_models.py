@@ -138,7 +138,9 @@ def _expand(
         if each is not element:
             elements.append(each)
         elif missing:
-            comma = next((other.comma for other in holder.elements if isinstance(other.comma, cst.Comma)), None)
+            comma = next(
+                (other.comma for other in holder.elements if isinstance(other.comma, cst.Comma)), None
+            )
             space = comma or cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
             first = [cst.Element(value, comma=space) for value in missing[:-1]]
             elements += [*first, cst.Element(missing[-1], comma=element.comma)]

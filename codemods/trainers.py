@@ -1,17 +1,16 @@
-"""Trainers of Optimum Neuron with their arguments and argument parsers: one unit, swapped whole or not at all.
+"""Trainers of Optimum Neuron, their arguments and argument parsers: one unit, swapped whole or not at all.
 
 `NeuronTrainer`, `Seq2SeqNeuronTrainer` and their 2023 names become Transformers' own `Trainer`, the arguments
 `TrainingArguments`. What only the legacy stack knew goes; the defaults that the native class has otherwise
 are written out for the release of the project, and what the old one did by mistake is said. Arguments that a
-parser fills keep their defaults in a dataclass of the script. `tensor_parallel_size` arrives at the load of the
-model that is trained. Overrides of hooks get the native signature; an override of a hook that is gone is marked.
-Marked are arguments that cannot be seen, pipeline parallelism, and classes that are handed on.
+parser fills keep their defaults in a dataclass of the script. `tensor_parallel_size` arrives at the load of
+the model that is trained. Overrides of hooks get the native signature; an override of a hook that is gone is
+marked. Marked are arguments that cannot be seen, pipeline parallelism, and classes that are handed on.
 """
 
 from __future__ import annotations
 
 from neuronmigrate.codemod import Codemod
-from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
 from neuronmigrate.training import deciding, hooks, reads
 from neuronmigrate.training.kinds import ARGUMENTS, PARSERS, TRAINERS
@@ -34,13 +33,11 @@ def decide_parser(site: Site, use: Use) -> None:
     group = unit.group
     group.rename(use, "transformers.HfArgumentParser")
     checked = [name for name in ("pad_to_max_length", "max_seq_length") if reads.mentions(site, name)]
-    why = "the parser is Transformers' own"
+    todo = []
     if checked and use.call is not None:
         shown = " and ".join(f"`{name}`" for name in checked)
-        todo = f"it refused to run unless {shown} made all batches of one shape: give them so"
-        group.review(use.whole, use.name, why, todo, numerics=Numerics.SAME)
-    else:
-        group.fixed(use.whole, use.name, why)
+        todo = [f"it refused to run unless {shown} made all batches of one shape: give them so"]
+    unit.say(use.whole, use.name, "the parser is Transformers' own", todo)
 
 
 @codemod.once

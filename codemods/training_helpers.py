@@ -26,9 +26,7 @@ for _path in ("optimum.neuron.utils", "optimum.neuron.utils.misc"):
 for _path in _TRAINING:
     # The last process of a data-parallel group under pipeline parallelism, else the main one.
     for _name in ("is_main_worker_for_metrics", "is_logging_process"):
-        codemod.symbol(
-            f"{_path}.{_name}", Call("accelerate.PartialState().is_main_process"), because=_MAIN
-        )
+        codemod.symbol(f"{_path}.{_name}", Call("accelerate.PartialState().is_main_process"), because=_MAIN)
     codemod.symbol(
         f"{_path}.get_model_param_count",
         Rename("transformers.trainer_pt_utils.get_model_param_count"),

@@ -98,10 +98,12 @@ def decide(site: Site, use: Use) -> None:
         _load(unit, use, call, native)
     elif is_annotation(site, use.chain) or is_isinstance(site, use.chain) or use.quoted:
         group.rename(use, native)
-        group.fixed(use.chain, use.name, WHY)
+        unit.say(use.chain, use.name, WHY)
     else:
         what = "a class derives from it" if is_base(site, use.chain) else "it is handed on"
-        site.mark(use.whole, use.name, what, f"use `{native}`, and take the parallel settings away from its loads")
+        site.mark(
+            use.whole, use.name, what, f"use `{native}`, and take the parallel settings away from its loads"
+        )
 
 
 def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
@@ -111,7 +113,7 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     refused = load.refused or split.refused
     if refused:
         group.refuse(refused)
-        group.fixed(call, use.name, WHY)
+        unit.say(call, use.name, WHY)
         return
     unit.written.add(call)
     given = load.dtype
@@ -126,10 +128,7 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     todo = [*load.todo, *weights.todo, *split.todo, *unread(site, group, load, [load])]
     numerics = Numerics.SHARDING if split.size is not None else Numerics.REORDERED
     why = f"{WHY}, in the dtype that the old arithmetic needs"
-    if todo:
-        group.review(call, use.name, why, "; ".join(dict.fromkeys(todo)), numerics=numerics)
-    else:
-        group.fixed(call, use.name, why, numerics=numerics)
+    unit.say(call, use.name, why, todo, numerics=numerics)
 
 
 def _split(unit: Unit, load: Load, call: cst.Call) -> Parallel:
@@ -161,7 +160,7 @@ def _from_config(unit: Unit, use: Use, call: cst.Call) -> None:
             )
         group.replace(call, edits.without_arguments(call, [settings]))
     group.rename(use, MODELS[use.claim])
-    group.fixed(call, use.name, WHY, numerics=Numerics.REORDERED)
+    unit.say(call, use.name, WHY, numerics=Numerics.REORDERED)
 
 
 @codemod.uses(CONFIGS)
@@ -189,13 +188,10 @@ def decide_settings(site: Site, use: Use) -> None:
         site.mark(call, use.name, "these settings go where they cannot be followed", advice)
         return
     why = "the load of the model says itself how it is split"
-    if todo:
-        group.review(call, use.name, why, todo)
-    else:
-        group.fixed(call, use.name, why)
+    unit.say(call, use.name, why, todo)
 
 
-def _other_settings(call: cst.Call) -> str:
+def _other_settings(call: cst.Call) -> list[str]:
     told = {
         "checkpoint_dir": "`checkpoint_dir` went: give a native checkpoint to `trainer.train("
         "resume_from_checkpoint=...)`",
@@ -204,7 +200,7 @@ def _other_settings(call: cst.Call) -> str:
         "sequence_parallel_enabled": "sequence parallelism has no native twin yet: activations take more memory",
     }
     given = {arg.keyword.value: edits.code_of(arg.value) for arg in call.args if arg.keyword is not None}
-    return "; ".join(told[name] for name in told if given.get(name, "None") not in ("None", "False"))
+    return [told[name] for name in told if given.get(name, "None") not in ("None", "False")]
 
 
 def _readers(site: Site, assign: cst.CSTNode | None) -> list[cst.BaseExpression]:

@@ -38,7 +38,7 @@ MOVED = {
 }
 """Names of trl 0.11 that moved."""
 ADVICE = {
-    "ConstantLengthDataset": "give `packing=True` and `packing_strategy=\"wrapped\"` to SFTConfig",
+    "ConstantLengthDataset": 'give `packing=True` and `packing_strategy="wrapped"` to SFTConfig',
     "DPODataCollatorWithPadding": "the trainer has a collator of its own: leave it out",
     "get_kbit_device_map": "quantized training does not run on the device: leave it out",
     "setup_chat_format": "use `trl.clone_chat_template`",

@@ -505,7 +505,7 @@ class _File:
                     answers.append(answer)
                 elif not self._ignored(answer.node, answer.codemod):
                     why = f"left as it was: {group.refused or 'the rewrite around it did not hold'}"
-                    todo = answer.todo or f"by hand: {answer.why}"
+                    todo = answer.by_hand or answer.todo or f"by hand: {answer.why}"
                     answers.append(dataclasses.replace(answer, state=State.MARKED, why=why, todo=todo))
         return answers
 

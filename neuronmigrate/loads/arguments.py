@@ -291,7 +291,7 @@ def drop_argument(site: Site, load: Load, given: Given) -> None:
         load.todo.append(f"no compiled files are written to `{edits.short(value)}` any more")
     if isinstance(value, cst.Attribute) and _is_last_reader(site, value):
         load.todo.append(f"`{edits.short(value)}` was only read for an argument that went")
-    elif not edits.is_pure(value) and not isinstance(value, cst.Subscript):
+    elif not effects.is_harmless(value, site.name_of):
         load.todo.append(f"`{given.name}={edits.short(value)}` went, and what it called no longer runs")
 
 

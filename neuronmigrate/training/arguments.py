@@ -156,8 +156,8 @@ def assumed_defaults(unit: Unit) -> str:
     if not unit.assumed:
         return ""
     return (
-        f"the defaults are those of optimum-neuron {unit.release}, which is assumed: give the release that was "
-        "used with `--from-version`"
+        f"the defaults are those of optimum-neuron {unit.release}, which is assumed: give the release that "
+        "was used with `--from-version`"
     )
 
 
@@ -200,13 +200,13 @@ def _batches(writing: Writing) -> None:
             )
         else:
             writing.tell(
-                f"{unit.release} summed the gradients of the {steps} micro-batches {models}, which was a fault; "
-                f"now they are averaged, so `max_grad_norm` cuts at gradients {steps} times larger"
+                f"{unit.release} summed the gradients of the {steps} micro-batches {models}, which was a "
+                f"fault; now they are averaged, so `max_grad_norm` cuts at gradients {steps} times larger"
             )
     if unit.before(OWN_CLASS):
         writing.tell(
-            f"{unit.release} rounded the number of updates in an epoch down, natively it is rounded up: where "
-            f"batches do not divide by {steps}, give `max_steps` to train as long as before"
+            f"{unit.release} rounded the number of updates in an epoch down, natively it is rounded up: "
+            f"where batches do not divide by {steps}, give `max_steps` to train as long as before"
         )
 
 
@@ -302,17 +302,16 @@ def _strategies(writing: Writing) -> None:
 def _seed(writing: Writing) -> None:
     """0.4.x never read it: the order and dropout followed the script's own `set_seed`."""
     own = _set_seed(writing.site)
-    if not writing.unit.before(OWN_CLASS) and own is not None and own != (writing.code("seed") or "42"):
-        if edits.is_literal(cst.parse_expression(own)):
-            writing.add("seed", own)
-            writing.tell(
-                f"0.4.x never read `seed`, and the script sets {own}: it is given to the Trainer, which sets it "
-                "again",
-                Numerics.RANDOM,
-            )
-            return
+    unread = not writing.unit.before(OWN_CLASS)
+    if unread and own and own != (writing.code("seed") or "42") and own.isdigit():
+        writing.add("seed", own)
+        writing.tell(
+            f"0.4.x never read `seed`, and the script sets {own}: the Trainer gets that, and sets it again",
+            Numerics.RANDOM,
+        )
+        return
     writing.keep("seed")
-    if not writing.unit.before(OWN_CLASS) and writing.code("seed"):
+    if unread and writing.code("seed"):
         writing.tell("0.4.x never read `seed`; natively the Trainer sets it", Numerics.RANDOM)
 
 

@@ -23,15 +23,15 @@ def decide_arguments(site: Site, use: Use) -> None:
         construct(unit, use, Source(use.claim, call=use.call))
     elif is_annotation(site, use.chain) or is_isinstance(site, use.chain) or use.quoted:
         group.rename(use, native)
-        group.fixed(use.chain, use.name, f"the class is {short} natively")
+        unit.say(use.chain, use.name, f"the class is {short} natively")
     elif is_parsed(site, use.chain):
         source = Source(use.claim, parsed=use.chain)
         group.replace(use.chain, parsed.write_class(unit, source))
-        group.review(
+        unit.say(
             use.chain,
             use.name,
             f"a dataclass of {short} with the old defaults is filled by the parser",
-            "; ".join(parsed.flags_gone(unit, source)),
+            parsed.flags_gone(unit, source),
         )
     elif is_base(site, use.chain):
         hooks.derive_arguments(unit, use, native)
@@ -39,7 +39,7 @@ def decide_arguments(site: Site, use: Use) -> None:
         group.refuse(
             f"the class `{use.name.rpartition('.')[2]}` is handed on, so its fields cannot be followed"
         )
-        group.fixed(use.whole, use.name, "it is handed on")
+        unit.say(use.whole, use.name, "it is handed on")
 
 
 def construct(unit: Unit, use: Use, source: Source) -> None:
@@ -50,7 +50,7 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
     native = load.native.rpartition(".")[2]
     if load.refused:
         group.refuse(load.refused)
-        group.fixed(call, use.name, f"it is {native} natively")
+        unit.say(call, use.name, f"it is {native} natively")
         return
     # A class of this file keeps its name, and its base is answered for.
     if source.owner is None:
@@ -58,11 +58,7 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
     group.replace(call, edits.with_arguments(call, parsed.without_staying(unit, load)))
     load.todo += unread(site, group, load, [load])
     why = f"{native}, with the old defaults written out"
-    todo = "; ".join(dict.fromkeys(load.todo))
-    if todo:
-        group.review(call, use.name, why, todo, numerics=load.numerics)
-    else:
-        group.fixed(call, use.name, why)
+    unit.say(call, use.name, why, load.todo, numerics=load.numerics)
 
 
 def decide_trainer(site: Site, use: Use) -> None:
@@ -77,14 +73,14 @@ def decide_trainer(site: Site, use: Use) -> None:
         train(unit, use, training)
     elif is_annotation(site, use.chain) or is_isinstance(site, use.chain) or use.quoted or use.method:
         group.rename(use, native)
-        group.fixed(use.chain, use.name, f"the class is {short} natively")
+        unit.say(use.chain, use.name, f"the class is {short} natively")
     elif is_base(site, use.chain):
         hooks.derive_trainer(unit, use, native)
     else:
         group.refuse(
             f"the class `{use.name.rpartition('.')[2]}` is handed on, so its calls cannot be followed"
         )
-        group.fixed(use.whole, use.name, "it is handed on")
+        unit.say(use.whole, use.name, "it is handed on")
 
 
 def train(unit: Unit, use: Use, training: Training) -> None:
@@ -96,10 +92,6 @@ def train(unit: Unit, use: Use, training: Training) -> None:
         unit.group.refuse(written.refused)
     if written.args is not None:
         unit.group.replace(training.call, edits.with_arguments(training.call, written.args))
-    todo = "; ".join(dict.fromkeys(written.todo))
     whose = {"transformers": "Transformers", "trl": "TRL"}[library]
     why = f"{short} of {whose} trains on the device that its arguments find"
-    if todo:
-        unit.group.review(training.call, use.name, why, todo, numerics=written.numerics)
-    else:
-        unit.group.fixed(training.call, use.name, why)
+    unit.say(training.call, use.name, why, written.todo, numerics=written.numerics)

@@ -60,7 +60,7 @@ KEPT: Mapping[str, Hook] = {
 _CALLBACK = "use a `TrainerCallback` (`on_log`, `on_save`, `on_step_end`)"
 GONE: Mapping[str, str] = {
     "_get_last_learning_rate": "the native hook is `_get_learning_rate`",
-    "_inner_training_loop": "the native loop is another one: use `training_step`, `compute_loss` or callbacks",
+    "_inner_training_loop": "the native loop is another one: use `training_step` or callbacks",
     "_prepare_non_packed_dataloader": "the native hook is `_prepare_dataset`",
     "_prepare_packed_dataloader": "the native hook is `_prepare_dataset`",
     "_save_xla": "the native hook is `_save(output_dir, state_dict)`",
@@ -76,7 +76,7 @@ GONE: Mapping[str, str] = {
     "set_initial_training_values": "its parameters are `(args, dataloader)` natively",
     "setup_training": "the native hook is `create_optimizer_and_scheduler`",
     "synchronize_hub_cache": "nothing is compiled ahead natively",
-    "train_step": "the native hook is `training_step`; its body has to call `self.accelerator.backward(loss)`",
+    "train_step": "the native hook is `training_step`, which calls `self.accelerator.backward(loss)`",
     "trigger_on_step_middle_for_neuron_cache_callback": "nothing is compiled ahead natively",
     "validate_args": "check the arguments before the trainer is made",
 }
@@ -132,8 +132,8 @@ def _method(unit: Unit, owner: cst.ClassDef, method: cst.FunctionDef) -> None:
             todo.append(f"{unit.release} never called it; natively it is called")
         elif unit.before("0.1.0") or not unit.before("0.4.2"):
             todo.append(
-                "with gradient accumulation a mean that it returns is divided by the number of micro-batches only "
-                "where `model_accepts_loss_kwargs` is False"
+                "with gradient accumulation a mean that it returns is divided by the number of micro-batches "
+                "only where `model_accepts_loss_kwargs` is False"
             )
     wanted = _missing(method, hook)
     if wanted is None:
@@ -249,7 +249,7 @@ def _super_init(unit: Unit, call: cst.Call) -> None:
     ]
     if args != list(call.args):
         unit.group.replace(call, edits.with_arguments(call, args))
-        unit.group.fixed(call, "tokenizer", "the native Trainer calls it `processing_class`")
+        unit.say(call, "tokenizer", "the native Trainer calls it `processing_class`")
 
 
 def _super_loss(unit: Unit, call: cst.Call) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import catalogue, edits
 from neuronmigrate.site import Site
 from neuronmigrate.training.parallel import lazy_load_around, split_of
-from neuronmigrate.training.precision import weights_of
+from neuronmigrate.training.precision import drop_dtype, weights_of
 from neuronmigrate.training.unit import Unit
 
 
@@ -18,8 +18,13 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
     """
     site, group = unit.site, unit.group
     name = site.name_of(load.func) or ""
-    if not name.startswith("transformers.") or load in unit.written:
+    if catalogue.is_legacy(name) or load in unit.written:
         return []
+    if not name.startswith("transformers."):
+        line = site.positions.span(load).line
+        return [
+            f"line {line}: give the load of the model `dtype=torch.float32`: by itself it takes the checkpoint's"
+        ]
     unit.written.add(load)
     split = split_of(unit, load)
     if split.refused:
@@ -46,6 +51,8 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
     for arg in load.args:
         if arg is given:
             value = arg.value if weights.dtype is None else weights.dtype
+            if weights.dtype is not None:
+                drop_dtype(unit, arg.value)
             arg = arg.with_changes(keyword=cst.Name("dtype"), value=value)
         args.append(arg)
     if given is None and weights.dtype is not None:

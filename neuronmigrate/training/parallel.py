@@ -39,8 +39,8 @@ PIPELINES = (
     "inference; shard with `DistributedConfig(tp_size=, fsdp_size=)`"
 )
 SEVERAL = (
-    "the number of processes has to be `tp_size`, or `tp_size * fsdp_size` with `fsdp_size` processes of data "
-    "parallelism, which also shard the optimizer's state"
+    "above 1 the number of processes has to be `tp_size`, or `tp_size * fsdp_size` with `fsdp_size` processes of "
+    "data parallelism, which also shard the state of the optimizer"
 )
 
 
@@ -71,9 +71,17 @@ def is_one(value: cst.BaseExpression | None) -> bool:
 
 
 def split_by(
-    unit: Unit, size: cst.BaseExpression | None, pipeline: cst.BaseExpression | None, at: cst.CSTNode
+    unit: Unit,
+    size: cst.BaseExpression | None,
+    pipeline: cst.BaseExpression | None,
+    at: cst.CSTNode,
+    *,
+    here: bool = False,
 ) -> Parallel:
-    """How a model is split that is loaded at a place, by sizes that are said elsewhere."""
+    """How a model is split that is loaded at a place, by sizes that are said elsewhere.
+
+    `here` says that they are said right at the load, so that their names mean there what they mean here.
+    """
     site = unit.site
     found = Parallel()
     pipeline = None if pipeline is None else constant(site, pipeline)
@@ -85,10 +93,13 @@ def split_by(
         found.todo.append(f"`{edits.short(pipeline)}` is not read any more: {PIPELINES}")
     if size is None:
         return found
-    size = constant(site, _settled(unit, size))
+    settled = _settled(unit, size)
+    here = here and settled is size
+    size = constant(site, settled)
     if is_one(size):
         return found
-    if not edits.is_literal(size) and not (edits.is_pure(size) and means_the_same(site, size, at)):
+    known = here or means_the_same(site, size, at)
+    if not edits.is_literal(size) and not (edits.is_pure(size) and known):
         found.refused = (
             f"the tensor parallel size `{edits.short(size)}` is not known where the model is loaded: give it "
             "there as `distributed_config=DistributedConfig(tp_size=...)`"
@@ -123,7 +134,7 @@ def split_by_config(unit: Unit, config: cst.BaseExpression, at: cst.CSTNode) -> 
     for made in unit.site.flow.origin_of(config).producers:
         node = made.node
         if isinstance(node, cst.Attribute) and node.attr.value in CONFIG_FIELDS:
-            return split_by_arguments(unit, node.value, at)
+            return split_by_arguments(unit, node.value, at, here=node is config)
         if isinstance(node, cst.Call) and made.name in CONFIGS:
             given = edits.arguments(node, ("tensor_parallel_size",))
             if not given.spread:
@@ -131,18 +142,20 @@ def split_by_config(unit: Unit, config: cst.BaseExpression, at: cst.CSTNode) -> 
                     unit, given.value("tensor_parallel_size"), given.value("pipeline_parallel_size"), at
                 )
     if isinstance(config, cst.Attribute) and config.attr.value in CONFIG_FIELDS:
-        return split_by_arguments(unit, config.value, at)
+        return split_by_arguments(unit, config.value, at, here=True)
     if edits.code_of(config) == "None":
         return Parallel()
     return Parallel(
         todo=[
-            f"what `{edits.short(config)}` says of parallelism cannot be seen from here: for a tensor parallel "
-            "size above 1 give `distributed_config=DistributedConfig(tp_size=...)`"
+            f"what `{edits.short(config)}` says of parallelism cannot be seen from here: for a tensor "
+            "parallel size above 1 give `distributed_config=DistributedConfig(tp_size=...)`"
         ]
     )
 
 
-def split_by_arguments(unit: Unit, holder: cst.BaseExpression, at: cst.CSTNode) -> Parallel:
+def split_by_arguments(
+    unit: Unit, holder: cst.BaseExpression, at: cst.CSTNode, *, here: bool = False
+) -> Parallel:
     """How a model is split by the training arguments that an expression holds."""
     sources = unit.sources(holder)
     for source in sources:
@@ -154,7 +167,7 @@ def split_by_arguments(unit: Unit, holder: cst.BaseExpression, at: cst.CSTNode) 
                 at,
             )
     size = cst.Attribute(holder.deep_clone(), cst.Name("tensor_parallel_size"))
-    if sources and dotted_name(holder) and means_the_same(unit.site, holder, at):
+    if sources and dotted_name(holder) and (here or means_the_same(unit.site, holder, at)):
         return Parallel(size, [SEVERAL])
     return Parallel(
         todo=[
@@ -183,7 +196,11 @@ def split_of(unit: Unit, load: cst.Call) -> Parallel:
         if given.spread:
             return Parallel(refused="the arguments of `lazy_load_for_parallelism` cannot be seen from here")
         return split_by(
-            unit, given.value("tensor_parallel_size"), given.value("pipeline_parallel_size"), load
+            unit,
+            given.value("tensor_parallel_size"),
+            given.value("pipeline_parallel_size"),
+            load,
+            here=True,
         )
     training = unit.training_of(load)
     for source in training.sources if training is not None else ():

@@ -1,8 +1,8 @@
 """Training arguments that a parser fills from the command line.
 
 `HfArgumentParser((ScriptArguments, NeuronTrainingArguments))` takes its defaults from the class, so a class
-with the old ones is written: a dataclass that derives from the native one. It also has the legacy settings that
-the file still reads, such as `tensor_parallel_size`, so that launch lines may go on giving them.
+with the old ones is written: a dataclass that derives from the native one. It also has the legacy settings
+that the file still reads, such as `tensor_parallel_size`, so that launch lines may go on giving them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:
             kept = unit.group.expression(
                 "{{key: value for key, value in {fields}.items() if key not in {names}}}",
                 fields=arg.value.deep_clone(),
-                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)])
+                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)]),
             )
             arg = arg.with_changes(value=kept)
         args.append(arg)

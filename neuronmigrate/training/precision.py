@@ -1,8 +1,8 @@
 """What `bf16` did, release by release, and in which dtype the weights are to be loaded for the same.
 
 The facts are from `accelerate/accelerator.py`, `accelerate/state.py`, `training_args.py` of optimum-neuron at
-0.0.28, 0.1.0, 0.3.0, 0.4.0 and 0.4.5. Transformers 5 loads a checkpoint in its own dtype, where older releases
-loaded float32.
+0.0.28, 0.1.0, 0.3.0, 0.4.0 and 0.4.5. Transformers 5 loads a checkpoint in its own dtype, where older
+releases loaded float32.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
-from neuronmigrate.loads.arguments import means_the_same, text_of
+from neuronmigrate import edits, effects
+from neuronmigrate.loads.arguments import means_the_same, only_binding, text_of
 from neuronmigrate.site import Group
 from neuronmigrate.training.fields import OWN_CLASS
 from neuronmigrate.training.unit import Source, Unit
@@ -85,7 +85,7 @@ class Weights:
     todo: list[str] = field(default_factory=list)
 
 
-FLOAT32 = ("torch.float32", "torch.float")
+FLOAT32 = ("float32", "torch.float32", "torch.float")
 
 
 def weights_of(
@@ -98,46 +98,63 @@ def weights_of(
     """
     site = unit.site
     training = unit.training_of(load)
-    name = None if given is None else site.name_of(given) or text_of(given)
-    float32 = name in (*FLOAT32, "float32")
+    bound = only_binding(site, given) if isinstance(given, cst.Name) else None
+    told = bound.value if bound is not None and bound.value is not None else given
+    name = None if told is None else site.name_of(told) or text_of(told)
     plain = Weights(None if given is not None else group.expression("torch.float32"))
-    if (
-        training is None
-        or not training.sources
-        or (custom and not unit.before("0.2.0") and unit.before(OWN_CLASS))
-    ):
+    never_cast = custom and not unit.before("0.2.0") and unit.before(OWN_CLASS)
+    if training is None or not training.sources or never_cast:
         return plain
     found = precision_of(unit, training.sources[0])
     if found.off:
         return plain
+    by_flag = isinstance(told, cst.IfExp) and "bf16" in edits.code_of(told.test)
     if found.autocast:
-        if given is None or float32 or training.peft:
+        if given is None or name in FLOAT32 or training.peft:
             return plain
-        if found.parsed and not isinstance(given, cst.IfExp) and name == "auto":
-            return plain
-        return Weights(
-            group.expression("torch.float32"),
-            [
-                f"the optimizer kept float32 copies of the weights, so they are loaded in float32 and not as "
-                f"`{edits.short(given)}`; in bfloat16 small updates would be lost"
-            ],
+        if by_flag or not found.parsed:
+            return Weights(
+                group.expression("torch.float32"),
+                [
+                    "the optimizer kept float32 copies of the weights, so they are loaded in float32 and not as "
+                    f"`{edits.short(given)}`: in bfloat16 small updates would be lost"
+                ],
+            )
+        plain.todo.append(
+            "with `--bf16` the optimizer kept float32 copies of the weights: load them in float32 then, or small "
+            "updates are lost"
         )
-    if found.on:
-        if name in ("torch.bfloat16", "bfloat16"):
-            return Weights()
-        return Weights(group.expression("torch.bfloat16"), ["`bf16` made the weights bfloat16, as now here"])
-    asked = found.asked
-    if asked is None and training.args is not None:
-        asked = cst.Attribute(training.args.deep_clone(), cst.Name("bf16"))
-        known = means_the_same(site, training.args, load)
-    else:
-        known = asked is not None and edits.is_pure(asked) and means_the_same(site, asked, load)
-    if isinstance(given, cst.IfExp):
+        return plain
+    if name in ("torch.bfloat16", "bfloat16") or by_flag:
         return Weights()
-    if known and asked is not None:
-        return Weights(
-            group.expression("torch.bfloat16 if {asked} else torch.float32", asked=asked.deep_clone()),
-            ["`bf16` made the weights bfloat16, as now here"],
-        )
-    todo = "with `bf16` the weights were bfloat16: load them so, with `dtype=torch.bfloat16`"
-    return Weights(plain.dtype, [todo])
+    weights = "`bf16` made the weights bfloat16, as they are loaded now"
+    if found.on:
+        return Weights(group.expression("torch.bfloat16"), [weights])
+    asked, holder = found.asked, training.args
+    if asked is None and holder is not None:
+        asked = cst.Attribute(holder.deep_clone(), cst.Name("bf16"))
+    elif asked is not None:
+        holder = asked if edits.is_pure(asked) else None
+    if asked is None or holder is None or not means_the_same(site, holder, load):
+        plain.todo.append("with `bf16` the weights were bfloat16: load them so, with `dtype=torch.bfloat16`")
+        return plain
+    return Weights(
+        group.expression("torch.bfloat16 if {asked} else torch.float32", asked=asked.deep_clone()), [weights]
+    )
+
+
+def drop_dtype(unit: Unit, given: cst.BaseExpression) -> None:
+    """Take away what only the dtype of a load was for, when another one is written there."""
+    site = unit.site
+    bound = only_binding(site, given) if isinstance(given, cst.Name) else None
+    assign = site.parent(bound.value) if bound is not None and bound.value is not None else None
+    if (
+        bound is not None
+        and bound.value is not None
+        and isinstance(assign, cst.Assign)
+        and list(site.names.references(bound)) == [given]
+        and effects.is_harmless(bound.value, site.name_of)
+        and not site.project.imported_elsewhere(site.path, bound.name)
+    ):
+        unit.group.replace_statement(assign)
+    effects.forget(site, given)

@@ -59,9 +59,7 @@ def _write_value(unit: Unit, node: cst.Attribute, sources: tuple[Source, ...]) -
         site.mark(node, f"training_args.{name}", f"the native arguments have no `{name}`", todo)
         return
     unit.group.replace(node, value.deep_clone())
-    unit.group.fixed(
-        node, f"training_args.{name}", "the native arguments have it no more: its value is written"
-    )
+    unit.say(node, f"training_args.{name}", "the native arguments have it no more: its value is written")
 
 
 def _config(unit: Unit, node: cst.Attribute) -> None:
@@ -77,7 +75,7 @@ def _config(unit: Unit, node: cst.Attribute) -> None:
         if bindings and all(_goes_with_a_load(site, site.parent(each)) for each in readers):
             unit.group.replace_statement(parent)
             why = "the load of the model says itself how it is split"
-            unit.group.fixed(node, f"training_args.{name}", why)
+            unit.say(node, f"training_args.{name}", why)
             return
     todo = "read `tensor_parallel_size` where it is given, and give loads `distributed_config`"
     site.mark(node, f"training_args.{name}", f"the native arguments have no `{name}`", todo)

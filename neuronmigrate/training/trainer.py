@@ -137,8 +137,8 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     written.numerics = Numerics.RANDOM
     if own and not custom and any(name.startswith("transformers.") for name in names):
         written.todo.append(
-            "where the forward of the model takes `**kwargs`, the loss in the log was too small by the number of "
-            "tokens and gradients were never clipped, which was a fault"
+            "where the forward of the model takes `**kwargs`, the loss in the log was too small by the number "
+            "of tokens and gradients were never clipped, which was a fault"
         )
     if causal and not unit.before("0.1.0"):
         if exact and _after(unit, training, "{trainer}._loss_shifts_labels = False\n"):
@@ -147,17 +147,16 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
             )
         else:
             written.todo.append(
-                "the loss of unmasked rows of L tokens is L/(L-1) times the old one, which counted the label that "
-                "is shifted out"
+                "the loss of unmasked rows of L tokens is L/(L-1) times the old one, which counted the label "
+                "that is shifted out"
             )
     if unit.before("0.1.0") and exact and _accumulates(unit, training):
-        if not _after(unit, training, "{trainer}.model_accepts_loss_kwargs = False\n"):
-            written.todo.append(
-                "set `model_accepts_loss_kwargs = False` on the trainer for the mean of means"
-            )
+        flag = "model_accepts_loss_kwargs = False"
+        if not _after(unit, training, f"{{trainer}}.{flag}\n"):
+            written.todo.append(f"set `{flag}` on the trainer for the mean of means")
     if custom and pads_left(site):
         written.todo.append(
-            "the tokenizer pads on the left, which the model ignored: padding was attended to, which was a fault"
+            "the tokenizer pads on the left, which the model ignored: padding was attended to, a fault"
         )
     written.todo += _resumes(unit, training)
 
@@ -213,12 +212,12 @@ def _resumes(unit: Unit, training: Training) -> list[str]:
         line = site.positions.span(call).line
         if not unit.before(OWN_CLASS):
             return [
-                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: of an "
-                "old one load the weights with `from_pretrained`"
+                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: of "
+                "an old one load the weights with `from_pretrained`"
             ]
         if not unit.before("0.1.0"):
             return [
-                f"line {line}: {unit.release} resumed inside an epoch at its first batch; natively the batches "
-                "that were seen are skipped, unless `ignore_data_skip=True` is given"
+                f"line {line}: {unit.release} resumed inside an epoch at its first batch; natively the "
+                "batches that were seen are skipped, unless `ignore_data_skip=True` is given"
             ]
     return []

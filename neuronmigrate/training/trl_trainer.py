@@ -26,7 +26,14 @@ _SFT_OLD = (
     "peft_config",
     "formatting_func",
 )
-_SFT_OWN = ("callbacks", "optimizers", "optimizer_cls_and_kwargs", "tokenizer", "peft_config", "formatting_func")
+_SFT_OWN = (
+    "callbacks",
+    "optimizers",
+    "optimizer_cls_and_kwargs",
+    "tokenizer",
+    "peft_config",
+    "formatting_func",
+)
 _SFT_NEW = (
     "compute_loss_func",
     "compute_metrics",
@@ -121,7 +128,9 @@ def settle(unit: Unit, training: Training, load: Load, native: str) -> list[str]
     if training.args is None:
         load.refuse("it is made without `args`, whose defaults TRL has otherwise: give it a configuration")
     if isinstance(training.model, cst.SimpleString) and native == ORPO:
-        todo.append('a model that is given by name was loaded in float32: give `model_init_kwargs={"dtype": "float32"}`')
+        todo.append(
+            'a model that is given by name was loaded in float32: give `model_init_kwargs={"dtype": "float32"}`'
+        )
     if native == SFT and unit.before(NEW_TRL):
         todo += _format(unit, training, load)
     return todo
@@ -142,7 +151,9 @@ def _format(unit: Unit, training: Training, load: Load) -> list[str]:
     if packing == "True":
         return []
     if packing != "False":
-        return ["without packing `formatting_func` got a batch: now it gets one row, and has to give one text"]
+        return [
+            "without packing `formatting_func` got a batch: now it gets one row, and has to give one text"
+        ]
     data = [arg for arg in load.args if _is_data(load, arg)]
     if not data or any(not edits.is_pure(arg.value) or isinstance(arg.value, cst.Dict) for arg in data):
         load.refuse(

@@ -7,15 +7,16 @@ round. So all codemods of training put their edits into one group for each file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import catalogue, edits
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, written_out
 from neuronmigrate.names import dotted_name
+from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 from neuronmigrate.training.fields import Fate, rule
 from neuronmigrate.training.kinds import (
@@ -87,6 +88,27 @@ class Unit:
     def assumed(self) -> bool:
         """Whether that release is a guess."""
         return self.site.project.legacy_of(self.site.path).assumed
+
+    def say(
+        self,
+        node: cst.CSTNode,
+        found: str,
+        why: str,
+        todo: Iterable[str] = (),
+        *,
+        numerics: Numerics = Numerics.SAME,
+    ) -> None:
+        """Say that a use is rewritten; what is left to look at makes it a review.
+
+        Where the unit does not hold, what the catalogue of legacy names advises is said instead.
+        """
+        entry = catalogue.nearest(found) if catalogue.is_legacy(found) else None
+        by_hand = entry.advice if entry is not None else ""
+        look = "; ".join(dict.fromkeys(todo))
+        if look:
+            self.group.review(node, found, why, look, numerics=numerics, by_hand=by_hand)
+        else:
+            self.group.fixed(node, found, why, numerics=numerics, by_hand=by_hand)
 
     def before(self, release: str) -> bool:
         """Whether the file was written for an older release than this one."""
