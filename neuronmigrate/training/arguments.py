@@ -155,9 +155,10 @@ def assumed_defaults(unit: Unit) -> str:
     """What is said of defaults that are those of a release that nobody named; empty where one is known."""
     if not unit.assumed:
         return ""
+    last = f", the last that has `{unit.evidence.name}`" if unit.evidence is not None else ""
     return (
-        f"the defaults are those of optimum-neuron {unit.release}, which is assumed: give the release that "
-        "was used with `--from-version`"
+        f"the defaults are those of optimum-neuron {unit.release}{last}, which is assumed: give the release "
+        "that was used with `--from-version`"
     )
 
 

@@ -19,9 +19,6 @@ from neuronmigrate.training.kinds import ARGUMENTS
 from neuronmigrate.training.parallel import CONFIG_FIELDS
 from neuronmigrate.training.unit import Source, Unit, reads_of
 
-CLASS = "NeuronTrainingArguments"
-"""The name of the class that is written, if it is free."""
-
 STAYING = {
     "evaluation_strategy": ("str", '"no"'),
     "half_precision_backend": ("str", '"xla"'),
@@ -105,7 +102,7 @@ def write_class(unit: Unit, source: Source) -> cst.Name:
         f'    """The arguments of a training run, with the defaults of optimum-neuron {unit.release}."""\n\n'
         f"{body}\n"
     )
-    return unit.group.helper(CLASS, code)
+    return unit.group.helper(source.name.rpartition(".")[2], code)
 
 
 def field_lines(unit: Unit, source: Source, present: frozenset[str]) -> list[Statement]:

@@ -33,14 +33,7 @@ def _length(writing: Writing) -> None:
         return
     writing.keep("max_seq_length", "max_length")
     if not writing.unit.before(NEW_TRL):
-        release = writing.unit.release
-        if writing.unit.assumed:
-            writing.tell(
-                f"`max_seq_length` was a field up to 0.4.1 alone, and {release} is assumed: give the release that "
-                "was used with `--from-version`"
-            )
-        else:
-            writing.tell(f"NeuronSFTConfig of {release} has no `max_seq_length` and refused it")
+        writing.tell(f"NeuronSFTConfig of {writing.unit.release} has no `max_seq_length` and refused it")
 
 
 def _packing(writing: Writing) -> None:

@@ -6,6 +6,7 @@ round. So all codemods of training put their edits into one group for each file.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 from neuronmigrate.training.fields import Fate, rule
+from neuronmigrate.training.evidence import Evidence, newest
 from neuronmigrate.training.kinds import (
     ARGUMENTS,
     NATIVE_PARSERS,
@@ -79,9 +81,17 @@ class Unit:
     written: set[cst.CSTNode] = field(default_factory=set)
     """Loads of models that have their edit."""
 
+    @functools.cached_property
+    def evidence(self) -> Evidence | None:
+        """What the names in the file tell of its release, where nothing else does."""
+        legacy = self.site.project.legacy_of(self.site.path)
+        return newest(self.site, str(legacy.release)) if legacy.assumed else None
+
     @property
     def release(self) -> str:
         """The release of optimum-neuron that the file was written for."""
+        if self.evidence is not None:
+            return self.evidence.release
         return str(self.site.project.legacy_of(self.site.path).release)
 
     @property
