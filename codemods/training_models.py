@@ -123,7 +123,8 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
         load.args.append(edits.keyword("dtype", dtype))
     load.args += split.argument(site, group, f"{native}.from_pretrained")
     group.rename(use, native)
-    group.replace(call, edits.with_arguments(call, load.args))
+    new = edits.with_arguments(call, load.args)
+    group.replace(call, edits.wrapped(new, call, site.module.default_indent))
     site.keywords += [(f"{native}.from_pretrained", arg.keyword.value) for arg in load.args if arg.keyword]
     todo = [*load.todo, *weights.todo, *split.todo, *unread(site, group, load, [load])]
     numerics = Numerics.SHARDING if split.size is not None else Numerics.REORDERED

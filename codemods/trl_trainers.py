@@ -48,36 +48,37 @@ _COLLATOR = '''
 class {name}(transformers.DataCollatorForLanguageModeling):
     """Masks the labels up to the last response template, or those of each instruction."""
 
-    def __init__(self, response_template, instruction_template=None, *args, mlm=False, ignore_index=-100, **kwargs):
+    def __init__(self, response_template, instruction_template=None, *args, mlm=False, **kwargs):
+        self.ignore_index = kwargs.pop("ignore_index", -100)
         super().__init__(*args, mlm=mlm, **kwargs)
         self.response, self.instruction = (
             self.tokenizer.encode(each, add_special_tokens=False) if isinstance(each, str) else each
             for each in (response_template, instruction_template)
         )
-        self.ignore_index = ignore_index
 
     def torch_call(self, examples):
         batch = super().torch_call(examples)
         for labels in batch["labels"]:
-            answers = [start + len(self.response) for start in self.find(labels, self.response)]
+            ends = [start + len(self.response) for start in self.find(labels, self.response)]
+            starts = [0] if self.instruction is None else self.find(labels, self.instruction)
             if self.instruction is None:
-                starts, answers = [0], answers[-1:]
-            else:
-                starts = self.find(labels, self.instruction)
-                if starts and answers and starts[0] > answers[0]:
-                    starts = [0, *starts]
-                starts[:1] = [0] if starts else []
-            if not starts or not answers:
+                ends = ends[-1:]
+            elif starts and ends and starts[0] > ends[0]:
+                starts = [0, *starts]
+            if not starts or not ends:
                 labels[:] = self.ignore_index
-            for index, start in enumerate(starts):
-                end = answers[index] if index < len(answers) else len(labels)
+                continue
+            starts[0] = 0
+            for start, end in zip(starts, ends):
                 labels[start:end] = self.ignore_index
+            if len(ends) < len(starts):
+                labels[starts[-1] :] = self.ignore_index
         return batch
 
     @staticmethod
     def find(labels, template):
-        tokens = labels.tolist()
-        return [i for i in range(len(tokens)) if tokens[i : i + len(template)] == template]
+        tokens, length = labels.tolist(), len(template)
+        return [start for start in range(len(tokens)) if tokens[start : start + length] == template]
 '''
 
 
@@ -98,7 +99,7 @@ def decide_names(site: Site) -> None:
             _replace(site, group, binding, group.ref(MOVED[target]))
             group.fixed(binding.node, target, f"it is `{MOVED[target]}` in trl 1.16")
         elif name == COLLATOR:
-            _replace(site, group, binding, group.helper(COLLATOR, _COLLATOR))
+            _replace(site, group, binding, group.helper("CompletionCollator", _COLLATOR))
             todo = (
                 "rows with `prompt` and `completion` need no collator: SFTConfig masks the prompt itself, with "
                 "`completion_only_loss=True`"

@@ -30,6 +30,8 @@ _ATOMS = (
     cst.SimpleString,
     cst.Subscript,
 )
+_LONG = 88
+"""A call longer than this does not stay on one line."""
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
 
 
@@ -197,6 +199,23 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
         else:
             result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
     return call.with_changes(args=result)
+
+
+def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
+    """The call with one argument a line, where the old one stood on one line and this one would be too long."""
+    if len(call.args) < 2 or "\n" in code_of(old) or len(code_of(call)) <= max(_LONG, len(code_of(old))):
+        return call
+    inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+    outer = cst.ParenthesizedWhitespace(indent=True)
+    last = len(call.args) - 1
+    args = [
+        arg.with_changes(
+            comma=cst.Comma(whitespace_after=outer if index == last else inner),
+            whitespace_after_arg=cst.SimpleWhitespace(""),
+        )
+        for index, arg in enumerate(call.args)
+    ]
+    return call.with_changes(args=args, whitespace_before_args=inner)
 
 
 def without_arguments(call: cst.Call, gone: Sequence[cst.Arg]) -> cst.Call:

@@ -55,7 +55,8 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
     # A class of this file keeps its name, and its base is answered for.
     if source.owner is None:
         group.rename(use, load.native)
-    group.replace(call, edits.with_arguments(call, parsed.without_staying(unit, load)))
+    new = edits.with_arguments(call, parsed.without_staying(unit, load))
+    group.replace(call, edits.wrapped(new, call, site.module.default_indent))
     load.todo += unread(site, group, load, [load])
     why = f"{native}, with the old defaults written out"
     unit.say(call, use.name, why, load.todo, numerics=load.numerics)
@@ -91,7 +92,8 @@ def train(unit: Unit, use: Use, training: Training) -> None:
     if written.refused:
         unit.group.refuse(written.refused)
     if written.args is not None:
-        unit.group.replace(training.call, edits.with_arguments(training.call, written.args))
+        new = edits.with_arguments(training.call, written.args)
+        unit.group.replace(training.call, edits.wrapped(new, training.call, unit.site.module.default_indent))
     whose = {"transformers": "Transformers", "trl": "TRL"}[library]
     why = f"{short} of {whose} trains on the device that its arguments find"
     unit.say(training.call, use.name, why, written.todo, numerics=written.numerics)

@@ -15,7 +15,7 @@ from neuronmigrate.loads.arguments import Load
 from neuronmigrate.site import Use
 from neuronmigrate.training.arguments import assumed_defaults, old_defaults
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
-from neuronmigrate.training.kinds import ARGUMENTS
+from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
 from neuronmigrate.training.parallel import CONFIG_FIELDS
 from neuronmigrate.training.unit import Source, Unit, reads_of
 
@@ -102,7 +102,13 @@ def write_class(unit: Unit, source: Source) -> cst.Name:
         f'    """The arguments of a training run, with the defaults of optimum-neuron {unit.release}."""\n\n'
         f"{body}\n"
     )
-    return unit.group.helper(source.name.rpartition(".")[2], code)
+    return unit.group.helper(_class_name(kind), code)
+
+
+def _class_name(kind: ArgumentsKind) -> str:
+    """The name of the class that is written, if it is free."""
+    short = kind.native.rpartition(".")[2]
+    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Neuron{short}"
 
 
 def field_lines(unit: Unit, source: Source, present: frozenset[str]) -> list[Statement]:

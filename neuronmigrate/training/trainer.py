@@ -129,7 +129,7 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     exact = site.settings.exact
     names = [site.name_of(call.func) or "" for call in training.loads]
     custom = any(name.rpartition(".")[0] in MODELS for name in names)
-    causal = any("CausalLM" in name for name in names)
+    causal = any("CausalLM" in name for name in names) and "ORPO" not in training.name
     again = "" if own else ", the same in each epoch"
     written.todo.append(
         f"with several processes the data came in an order of seed 0{again}; natively it follows `seed`"

@@ -141,6 +141,8 @@ def _model_init(writing: Writing) -> None:
     if value is None:
         return
     writing.keep(name)
+    if edits.code_of(value) == "None":
+        return
     entries = written_out(writing.site, value)
     if entries is None or "torch_dtype" in entries:
         writing.tell(f"`torch_dtype` in `{name}` is called `dtype`")
