@@ -185,6 +185,7 @@ def _split(site: Site, unit: Unit, load: Load) -> None:
     )
     if config is None:
         return
+    load.keep(config)  # whoever made the settings answers for them
     split = split_by_config(unit, config, load.call)
     load.todo += split.todo
     if split.refused:
@@ -195,6 +196,7 @@ def _split(site: Site, unit: Unit, load: Load) -> None:
         )
         site.keywords.append(("accelerate.ParallelismConfig", "tp_size"))
         load.args.append(edits.keyword("parallelism_config", value))
+        load.todo.append("the model has to be loaded with `distributed_config=DistributedConfig(tp_size=...)`, too")
         load.numerics = Numerics.SHARDING
 
 
@@ -278,11 +280,12 @@ def _mode(site: Site, load: Load, config: cst.BaseExpression) -> str:
                     "load the model in float32: the optimizer kept float32 copies of the weights"
                 )
                 mode = "AUTOCAST_BF16"
-        site.settled.update(each for each in site.uses if each.call is node)
+        site.settled.update(each for each in site.uses if node in (each.whole, *site.ancestors(each.node)))
         _take_away(site, load, config)
         return mode
-    name = dotted_name(config if not isinstance(node, cst.Attribute) else node)
-    mode = name.rpartition(".")[2]
+    named = node if isinstance(node, cst.Attribute) else config
+    site.settled.update(each for each in site.uses if each.chain is named)
+    mode = dotted_name(named).rpartition(".")[2]
     return mode if mode in ("AUTOCAST_BF16", "FULL_BF16", "NO") else ""
 
 
@@ -302,6 +305,7 @@ class _Following:
 
     def __init__(self, site: Site, unit: Unit, load: Load) -> None:
         self.site = site
+        self.unit = unit
         self.group: Group = unit.group
         self.load = load
         self.prepares: list[cst.Call] = []
@@ -313,7 +317,8 @@ class _Following:
             parent = self.site.parent(use.node)
             if use.kind is UseKind.ATTRIBUTE and isinstance(parent, cst.Attribute):
                 self._attribute(parent)
-        if self._is_autocast() and not self.autocasts:
+        # Before 0.4.0 the model was prepared by Accelerate itself.
+        if self._is_autocast() and not self.autocasts and not self.unit.before(OWN_PRECISION):
             self.load.todo.append(
                 "`forward` of a prepared model runs under autocast by itself now; before, only what stood under "
                 "`accelerator.autocast()` did"

@@ -125,7 +125,8 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     group.rename(use, native)
     new = edits.with_arguments(call, load.args)
     group.replace(call, edits.wrapped(new, call, site.module.default_indent))
-    site.keywords += [(f"{native}.from_pretrained", arg.keyword.value) for arg in load.args if arg.keyword]
+    written = {arg.keyword.value for arg in load.args if arg.keyword}
+    site.keywords += [(f"{native}.from_pretrained", each) for each in ("attn_implementation", "dtype") if each in written]
     todo = [*load.todo, *weights.todo, *split.todo, *unread(site, group, load, [load])]
     numerics = Numerics.SHARDING if split.size is not None else Numerics.REORDERED
     why = f"{WHY}, in the dtype that the old arithmetic needs"

@@ -202,8 +202,13 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
 
 
 def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
-    """The call with one argument a line, where the old one stood on one line and this one would be too long."""
-    if len(call.args) < 2 or "\n" in code_of(old) or len(code_of(call)) <= max(_LONG, len(code_of(old))):
+    """The call with one argument a line, where the old ones shared a line and these would not fit on one."""
+    apart = any(
+        isinstance(arg.comma, cst.Comma) and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
+        for arg in old.args[:-1]
+    )
+    longest = max(map(len, code_of(call).split("\n")))
+    if len(call.args) < 2 or apart or longest <= _LONG or code_of(call) == code_of(old):
         return call
     inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
     outer = cst.ParenthesizedWhitespace(indent=True)
