@@ -120,7 +120,7 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     weights = weights_of(unit, group, call, given, custom=True)
     dtype = weights.dtype if weights.dtype is not None else given
     if dtype is not None:
-        load.args.append(edits.keyword("dtype", dtype))
+        _place_dtype(load, dtype)
     load.args += split.argument(site, group, f"{native}.from_pretrained")
     group.rename(use, native)
     new = edits.with_arguments(call, load.args)
@@ -131,6 +131,19 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     numerics = Numerics.SHARDING if split.size is not None else Numerics.REORDERED
     why = f"{WHY}, in the dtype that the old arithmetic needs"
     unit.say(call, use.name, why, todo, numerics=numerics)
+
+
+def _place_dtype(load: Load, dtype: cst.BaseExpression) -> None:
+    """Write the dtype where the old one stood, with the comments there, or last."""
+    args = list(load.call.args)
+    names = [arg.keyword.value if arg.keyword is not None else "" for arg in args]
+    at = next((index for index, name in enumerate(names) if name in ("torch_dtype", "dtype")), None)
+    if at is None:
+        load.args.append(edits.keyword("dtype", dtype))
+        return
+    before = [each.comma for each in args[:at]]
+    place = sum(any(each.comma is comma for comma in before) for each in load.args)
+    load.args.insert(place, args[at].with_changes(keyword=cst.Name("dtype"), value=dtype))
 
 
 def _split(unit: Unit, load: Load, call: cst.Call) -> Parallel:
