@@ -1,7 +1,7 @@
 """`NeuronAccelerator`, its states, and the loops written around it.
 
-Accelerate's own `Accelerator` runs on the native device, with the same `prepare`, `backward`, `accumulate` and
-`gather`; it also divides the loss by the number of accumulation steps, as before. What differs is written
+Accelerate's own `Accelerator` runs on the native device, with the same `prepare`, `backward`, `accumulate`
+and `gather`; it also divides the loss by the number of accumulation steps, as before. What differs is written
 out: how the weights were cast for bfloat16, release by release; the settings of parallelism; flags of methods
 that only the lazy device had. With several processes the legacy accelerator put a sampler of its own in the
 place of the loader's, with seed 0 and, before 0.4.0, the same order in each epoch; Accelerate keeps the
@@ -110,10 +110,9 @@ GONE = {
     "save_state_for_xla_fsdp": "call `save_state`",
     "zero_1": "there is no ZeRO-1: `accelerator.is_fsdp2` tells whether the optimizer's state is sharded",
 }
-STATE_GONE = {
-    name: "read the sizes of `accelerator.parallelism_config`"
-    for name in ("mp_plugin", "tp_plugin", "trn_config")
-}
+STATE_GONE = dict.fromkeys(
+    ("mp_plugin", "tp_plugin", "trn_config"), "read the sizes of `accelerator.parallelism_config`"
+)
 
 ZERO = (
     "`zero_1` went: the optimizer's state is whole in each process now; "
@@ -196,7 +195,9 @@ def _split(site: Site, unit: Unit, load: Load) -> None:
         )
         site.keywords.append(("accelerate.ParallelismConfig", "tp_size"))
         load.args.append(edits.keyword("parallelism_config", value))
-        load.todo.append("the model has to be loaded with `distributed_config=DistributedConfig(tp_size=...)`, too")
+        load.todo.append(
+            "the model has to be loaded with `distributed_config=DistributedConfig(tp_size=...)`, too"
+        )
         load.numerics = Numerics.SHARDING
 
 
@@ -213,8 +214,8 @@ def _precision(unit: Unit, load: Load) -> bool:
         else:
             _write(load, "mixed_precision", given)
             load.todo.append(
-                "`mixed_precision` acts now: the legacy accelerator did not read it, and computed in the dtype "
-                "of the weights"
+                "`mixed_precision` acts now: the legacy accelerator did not read it, and computed in the "
+                "dtype of the weights"
             )
             load.numerics = Numerics.DTYPE
         return False
@@ -273,13 +274,10 @@ def _mode(site: Site, load: Load, config: cst.BaseExpression) -> str:
         mode = _mode(site, load, inner)
         masters = given.value("optimizer_use_master_weights")
         zero = load.values.get("zero_1")
-        if mode == "FULL_BF16" and masters is not None and zero is not None:
-            if edits.code_of(masters) == edits.code_of(zero) == "True":
-                # Weights in bfloat16 whose optimizer works on float32 copies: autocast over float32 weights.
-                load.todo.append(
-                    "load the model in float32: the optimizer kept float32 copies of the weights"
-                )
-                mode = "AUTOCAST_BF16"
+        if mode == "FULL_BF16" and _is_true(masters) and _is_true(zero):
+            # Weights in bfloat16 whose optimizer works on float32 copies: autocast over float32 weights.
+            load.todo.append("load the model in float32: the optimizer kept float32 copies of the weights")
+            mode = "AUTOCAST_BF16"
         site.settled.update(each for each in site.uses if node in (each.whole, *site.ancestors(each.node)))
         _take_away(site, load, config)
         return mode
@@ -287,6 +285,10 @@ def _mode(site: Site, load: Load, config: cst.BaseExpression) -> str:
     site.settled.update(each for each in site.uses if each.chain is named)
     mode = dotted_name(named).rpartition(".")[2]
     return mode if mode in ("AUTOCAST_BF16", "FULL_BF16", "NO") else ""
+
+
+def _is_true(value: cst.BaseExpression | None) -> bool:
+    return value is not None and edits.code_of(value) == "True"
 
 
 def _take_away(site: Site, load: Load, config: cst.BaseExpression) -> None:
@@ -320,8 +322,8 @@ class _Following:
         # Before 0.4.0 the model was prepared by Accelerate itself.
         if self._is_autocast() and not self.autocasts and not self.unit.before(OWN_PRECISION):
             self.load.todo.append(
-                "`forward` of a prepared model runs under autocast by itself now; before, only what stood under "
-                "`accelerator.autocast()` did"
+                "`forward` of a prepared model runs under autocast by itself now; before, only what stood "
+                "under `accelerator.autocast()` did"
             )
             self.load.numerics = Numerics.DTYPE
         if found.lost:

@@ -61,8 +61,7 @@ def decide_file(site: Site) -> None:
                 site.answered_texts.add(text)
     if not known:
         return
-    use = next((each for each in site.uses if each.call in known), None)
-    group = site.group(use)
+    group = site.group(next((each for each in site.uses if each.call in known), None))
     folded = Folding(site, group, known).fold()
     for node, name in found.items():
         todo = next((folded.todo[each] for each in (node, *site.ancestors(node)) if each in folded.todo), "")

@@ -14,12 +14,18 @@ from neuronmigrate.codemod import Codemod
 from neuronmigrate.site import Site, Use
 from neuronmigrate.training import deciding, hooks, reads
 from neuronmigrate.training.kinds import ARGUMENTS, PARSERS, TRAINERS
-from neuronmigrate.training.unit import unit_of
+from neuronmigrate.training.trainer import trainer_table
+from neuronmigrate.training.unit import speaks_of_training, table_of, unit_of
 
 codemod = Codemod(__name__)
 
 OWN_ARGUMENTS = {name: kind for name, kind in ARGUMENTS.items() if kind.native.startswith("transformers.")}
 OWN_TRAINERS = {name: kind for name, kind in TRAINERS.items() if kind.native.startswith("transformers.")}
+
+codemod.tables += [
+    table_of(ARGUMENTS["optimum.neuron.NeuronTrainingArguments"], release) for release in ("0.3.0", "0.4.5")
+]
+codemod.tables += [trainer_table(release) for release in ("0.3.0", "0.4.5")]
 
 
 codemod.uses(OWN_ARGUMENTS)(deciding.decide_arguments)
@@ -43,12 +49,12 @@ def decide_parser(site: Site, use: Use) -> None:
 @codemod.once
 def decide_rest(site: Site) -> None:
     """Constructors of classes of this file, and what is read of arguments."""
-    if not any(use.claim in ARGUMENTS or use.claim in TRAINERS for use in site.uses):
+    if not speaks_of_training(site):
         return
     unit = unit_of(site)
     for training in unit.trainings:
-        if training.owner is not None:
-            use = next(each for each in site.uses if each.claim == training.name)
-            deciding.train(unit, use, training)
+        if training.derived:
+            deciding.train(unit, unit.use_of(training.name, training.call), training)
+    hooks.derived_further(unit)
     hooks.constructed_arguments(unit, deciding.construct)
     reads.settle(unit)

@@ -1,10 +1,11 @@
 """Training classes of models: `optimum.neuron.models.training.NeuronModelForCausalLM` and its siblings.
 
-Natively Transformers' own classes are trained. The parallel settings that came second, or as `trn_config`, go:
-a tensor parallel size arrives as `distributed_config`. The weights are loaded in the dtype that gives the old
-arithmetic with the arguments of the trainer; without a word about it they were float32, whatever the checkpoint
-says. `"flash_attention_2"` meant a kernel of the device, which is behind `"sdpa"` now. An object of settings
-(`TrainingNeuronConfig`, `ModelParallelismPlugin`) goes with the last load or accelerator that took it.
+Natively Transformers' own classes are trained. The parallel settings that came second, or as `trn_config`,
+go: a tensor parallel size arrives as `distributed_config`. The weights are loaded in the dtype that gives the
+old arithmetic with the arguments of the trainer; without a word about it they were float32, whatever the
+checkpoint says. `"flash_attention_2"` meant a kernel of the device, which is behind `"sdpa"` now. An object
+of settings (`TrainingNeuronConfig`, `ModelParallelismPlugin`) goes with the last load or accelerator that
+took it.
 
 Marked are classes that derive from these, pipeline parallelism, and settings that go elsewhere.
 """
@@ -126,7 +127,9 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     new = edits.with_arguments(call, load.args)
     group.replace(call, edits.wrapped(new, call, site.module.default_indent))
     written = {arg.keyword.value for arg in load.args if arg.keyword}
-    site.keywords += [(f"{native}.from_pretrained", each) for each in ("attn_implementation", "dtype") if each in written]
+    site.keywords += [
+        (f"{native}.from_pretrained", each) for each in ("attn_implementation", "dtype") if each in written
+    ]
     todo = [*load.todo, *weights.todo, *split.todo, *unread(site, group, load, [load])]
     numerics = Numerics.SHARDING if split.size is not None else Numerics.REORDERED
     why = f"{WHY}, in the dtype that the old arithmetic needs"
@@ -155,7 +158,7 @@ def _split(unit: Unit, load: Load, call: cst.Call) -> Parallel:
 
 def _from_config(unit: Unit, use: Use, call: cst.Call) -> None:
     """A model with new weights: the second argument, or `trn_config`, are the parallel settings."""
-    site, group = unit.site, unit.group
+    group = unit.group
     settings = next(
         (
             arg
@@ -170,7 +173,8 @@ def _from_config(unit: Unit, use: Use, call: cst.Call) -> None:
         if split.size is not None or split.refused:
             group.refuse(
                 split.refused
-                or "a model with new weights cannot be split: save it once, and load it with `from_pretrained(..., "
+                or "a model with new weights cannot be split: save it once, and load it with "
+                "`from_pretrained(..., "
                 f"distributed_config=DistributedConfig(tp_size={edits.short(split.size or call)}))`"
             )
         group.replace(call, edits.without_arguments(call, [settings]))
@@ -210,9 +214,13 @@ def _other_settings(call: cst.Call) -> list[str]:
     told = {
         "checkpoint_dir": "`checkpoint_dir` went: give a native checkpoint to `trainer.train("
         "resume_from_checkpoint=...)`",
-        "gradient_checkpointing": "`gradient_checkpointing` went: give `activation_checkpointing=True` to the "
-        "arguments of the trainer",
-        "sequence_parallel_enabled": "sequence parallelism has no native twin yet: activations take more memory",
+        "gradient_checkpointing": (
+            "`gradient_checkpointing` went: give `activation_checkpointing=True` to the arguments of the "
+            "trainer"
+        ),
+        "sequence_parallel_enabled": (
+            "sequence parallelism has no native twin yet: activations take more memory"
+        ),
     }
     given = {arg.keyword.value: edits.code_of(arg.value) for arg in call.args if arg.keyword is not None}
     return [told[name] for name in told if given.get(name, "None") not in ("None", "False")]

@@ -1,14 +1,14 @@
 """SFT and ORPO of Optimum Neuron: `NeuronSFTTrainer`, `NeuronORPOTrainer` and their configurations.
 
 They become TRL's own `SFTTrainer` and `ORPOTrainer`, rewritten as one unit with arguments, parser and model.
-`NeuronSFTConfig` took the defaults of the training arguments, not those of TRL's SFTConfig, so they are written
-out; what comes out of `**training_args.to_dict()` keeps its own. Up to 0.4.1 the words were those of trl 0.11
-(`max_seq_length`, `tokenizer`, a `formatting_func` for batches), from 0.4.2 on those of trl 0.24; natively they
-are those of trl 1.16. A `formatting_func` for batches becomes a map over the dataset. What the old trainers did
-by mistake, or TRL does otherwise since, is said.
+`NeuronSFTConfig` took the defaults of the training arguments, not those of TRL's SFTConfig, so they are
+written out; what comes out of `**training_args.to_dict()` keeps its own. Up to 0.4.1 the words were those of
+trl 0.11 (`max_seq_length`, `tokenizer`, a `formatting_func` for batches), from 0.4.2 on those of trl 0.24;
+natively they are those of trl 1.16. A `formatting_func` for batches becomes a map over the dataset. What the
+old trainers did by mistake, or TRL does otherwise since, is said.
 
-`DataCollatorForCompletionOnlyLM` is gone from TRL: a collator of the script that masks the same labels takes its
-place. Other names of TRL that are gone are marked.
+`DataCollatorForCompletionOnlyLM` is gone from TRL: a collator of the script that masks the same labels takes
+its place. Other names of TRL that are gone are marked.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from neuronmigrate.training.unit import unit_of
 
 codemod = Codemod(__name__)
 
-OWN = {name for name, kind in {**ARGUMENTS, **TRAINERS}.items() if kind.native.startswith("trl.")}
+OWN_ARGUMENTS = [name for name, kind in ARGUMENTS.items() if kind.native.startswith("trl.")]
+OWN_TRAINERS = [name for name, kind in TRAINERS.items() if kind.native.startswith("trl.")]
 
-codemod.uses(sorted(OWN & ARGUMENTS.keys()))(deciding.decide_arguments)
-codemod.uses(sorted(OWN & TRAINERS.keys()))(deciding.decide_trainer)
+codemod.uses(OWN_ARGUMENTS)(deciding.decide_arguments)
+codemod.uses(OWN_TRAINERS)(deciding.decide_trainer)
 
 MOVED = {
     "trl.SFTScriptArguments": "trl.ScriptArguments",
@@ -85,7 +86,7 @@ class {name}(transformers.DataCollatorForLanguageModeling):
 @codemod.once
 def decide_names(site: Site) -> None:
     """Names of TRL that a script for Optimum Neuron imports and trl 1.16 has not."""
-    if not any(use.claim in OWN for use in site.uses):
+    if not any(use.claim in OWN_ARGUMENTS or use.claim in OWN_TRAINERS for use in site.uses):
         return
     for binding in site.names.imports:
         target = binding.target
@@ -101,8 +102,8 @@ def decide_names(site: Site) -> None:
         elif name == COLLATOR:
             _replace(site, group, binding, group.helper("CompletionCollator", _COLLATOR))
             todo = (
-                "rows with `prompt` and `completion` need no collator: SFTConfig masks the prompt itself, with "
-                "`completion_only_loss=True`"
+                "rows with `prompt` and `completion` need no collator: SFTConfig masks the prompt itself, "
+                "with `completion_only_loss=True`"
             )
             why = "trl 1.16 has no such collator, so one that masks the same labels is written"
             group.review(binding.node, target, why, todo)

@@ -166,12 +166,15 @@ def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
 def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     """The call with other arguments, in the layout of the old ones.
 
-    Old arguments that stay keep their comments. A new one takes the separator the old call used, so a
-    call with one argument a line gets the new one on a line of its own.
+    Old arguments that stay keep their comments, those above them and those beside them; the comments of an
+    argument that goes go with it. A new one takes the separator the old call used, so a call with one
+    argument a line gets the new one on a line of its own.
     """
     if not args:
         return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
     old = list(call.args)
+    # An argument that was given another value or keyword is still the old one here.
+    places = {_mark_of(arg): index for index, arg in enumerate(old)}
     # What stood between two arguments, and what stood after the last one.
     between: cst.Comma | None = next(
         (arg.comma for arg in old[:-1] if isinstance(arg.comma, cst.Comma)), None
@@ -183,28 +186,82 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     plain = between.with_changes(whitespace_after=without_comment(between.whitespace_after))
     last_comma = old[-1].comma if old else cst.MaybeSentinel.DEFAULT
     tail = old[-1].whitespace_after_arg if old else cst.SimpleWhitespace("")
-    # An argument that was given another value or keyword is still the old one here.
-    commas = {id(arg.comma) for arg in old[:-1]}
-    beside = isinstance(last_comma, cst.Comma) and args[-1].comma is not last_comma
-    if beside and isinstance(last_comma, cst.Comma):
-        # A comment beside the old last argument is about that one.
-        last_comma = last_comma.with_changes(whitespace_after=without_comment(last_comma.whitespace_after))
     result: list[cst.Arg] = []
     for index, arg in enumerate(args):
+        at = places.get(_mark_of(arg))
         if index + 1 < len(args):
-            own = arg.comma if id(arg.comma) in commas and isinstance(arg.comma, cst.Comma) else plain
-            if beside and old and arg.comma is old[-1].comma and isinstance(arg.comma, cst.Comma):
-                own = _with_comment(plain, arg.comma)
-            result.append(arg.with_changes(comma=own, whitespace_after_arg=_inner(arg)))
+            following = places.get(_mark_of(args[index + 1]))
+            comma = plain
+            if at is not None and at + 1 < len(old) and isinstance(arg.comma, cst.Comma):
+                comma = arg.comma
+            elif at is not None:
+                comma = _with_comment(plain, _comment_beside(arg))
+            if at is None or following != at + 1:
+                comma = _with_above(comma, _above(call, following))
+            result.append(arg.with_changes(comma=comma, whitespace_after_arg=_inner(arg)))
+        elif at is not None and at + 1 == len(old):
+            result.append(arg)
         else:
-            result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
-    return call.with_changes(args=result)
+            end, after = last_comma, tail
+            beside = _comment_beside(arg) if at is not None else None
+            if isinstance(end, cst.Comma):
+                end = _with_comment(
+                    end.with_changes(whitespace_after=without_comment(end.whitespace_after)), beside
+                )
+            else:
+                after = without_comment(after)
+            result.append(arg.with_changes(comma=end, whitespace_after_arg=after))
+    start = call.whitespace_before_args
+    first = places.get(_mark_of(args[0]))
+    if first != 0 and isinstance(start, cst.ParenthesizedWhitespace):
+        start = start.with_changes(empty_lines=_above(call, first))
+    return call.with_changes(args=result, whitespace_before_args=start)
+
+
+def _mark_of(arg: cst.Arg) -> int:
+    """What tells an argument from others, whatever its value and keyword became."""
+    return id(arg.comma) if isinstance(arg.comma, cst.Comma) else id(arg.whitespace_after_arg)
+
+
+def _above(call: cst.Call, index: int | None) -> Sequence[cst.EmptyLine]:
+    """The lines above an old argument; none above a new one."""
+    if index is None:
+        return []
+    before = call.args[index - 1].comma if index else None
+    space = before.whitespace_after if isinstance(before, cst.Comma) else call.whitespace_before_args
+    return space.empty_lines if isinstance(space, cst.ParenthesizedWhitespace) else []
+
+
+def _comment_beside(arg: cst.Arg) -> cst.TrailingWhitespace | None:
+    """The comment at the end of an argument's line."""
+    for space in (
+        arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else None,
+        arg.whitespace_after_arg,
+    ):
+        if isinstance(space, cst.ParenthesizedWhitespace) and space.first_line.comment is not None:
+            return space.first_line
+    return None
+
+
+def _with_comment(comma: cst.Comma, line: cst.TrailingWhitespace | None) -> cst.Comma:
+    space = comma.whitespace_after
+    if line is None or not isinstance(space, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(whitespace_after=space.with_changes(first_line=line))
+
+
+def _with_above(comma: cst.Comma, lines: Sequence[cst.EmptyLine]) -> cst.Comma:
+    space = comma.whitespace_after
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(whitespace_after=space.with_changes(empty_lines=lines))
 
 
 def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
     """The call with one argument a line, where the old ones shared a line and these would not fit on one."""
     apart = any(
-        isinstance(arg.comma, cst.Comma) and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
+        isinstance(arg.comma, cst.Comma)
+        and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
         for arg in old.args[:-1]
     )
     longest = max(map(len, code_of(call).split("\n")))
@@ -298,17 +355,6 @@ def without_comment(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParenth
         first_line=space.first_line.with_changes(comment=None, whitespace=cst.SimpleWhitespace("")),
         empty_lines=[],
     )
-
-
-def _with_comment(comma: cst.Comma, source: cst.Comma) -> cst.Comma:
-    """The comma with the comment that stands behind another one."""
-    space, other = comma.whitespace_after, source.whitespace_after
-    if not isinstance(space, cst.ParenthesizedWhitespace) or not isinstance(other, cst.ParenthesizedWhitespace):
-        return comma
-    line = space.first_line.with_changes(
-        comment=other.first_line.comment, whitespace=other.first_line.whitespace
-    )
-    return comma.with_changes(whitespace_after=space.with_changes(first_line=line))
 
 
 def _inner(arg: cst.Arg) -> cst.BaseParenthesizableWhitespace:

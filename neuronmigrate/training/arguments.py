@@ -121,7 +121,8 @@ def write_arguments(unit: Unit, use: Use, source: Source) -> Load:
     order = {native: index for index, native in enumerate(_given_order(writing))}
     load.args.sort(key=lambda arg: _rank(arg, order))
     write_defaults(writing)
-    unit.site.keywords += [(load.native, arg.keyword.value) for arg in load.args if arg.keyword]
+    if not source.derived:
+        unit.site.keywords += [(load.native, arg.keyword.value) for arg in load.args if arg.keyword]
     return load
 
 
@@ -163,12 +164,13 @@ def assumed_defaults(unit: Unit) -> str:
 
 
 def write_defaults(writing: Writing) -> None:
-    """Write out the old defaults that the native class has not."""
+    """Write out the old defaults that the native class has not; a class of the script has them itself."""
+    if writing.source.derived:
+        return
+    inherited: frozenset[str] = frozenset()
     if writing.spread:
         # Arguments that were taken over have theirs written out where they are made.
         inherited = frozenset(targets.parameters("transformers.TrainingArguments") or ())
-    else:
-        inherited = frozenset()
     for default, code in old_defaults(writing.unit, writing.kind):
         if default.name not in inherited:
             writing.add(default.name, code)
@@ -222,11 +224,8 @@ def _warm_up(writing: Writing) -> None:
         writing.keep("warmup_steps")
         return
     if steps and steps not in OFF:
-        both = edits.expression(
-            "{steps} if {steps} > 0 else {ratio}",
-            steps=writing.load.told["warmup_steps"],
-            ratio=writing.load.told["warmup_ratio"],
-        )
+        both = edits.expression("{steps} if {steps} > 0 else 0", steps=writing.load.told["warmup_steps"])
+        both = both.with_changes(orelse=writing.load.told["warmup_ratio"])
         writing.add("warmup_steps", both)
         writing.load.keep(both)
     else:
@@ -370,6 +369,14 @@ def _precision(writing: Writing) -> None:
         writing.tell(todo, Numerics.DTYPE)
 
 
+def _trackers(writing: Writing) -> None:
+    """None meant all that are installed."""
+    if writing.code("report_to") == "None":
+        writing.add("report_to", '"all"')
+    else:
+        writing.keep("report_to")
+
+
 def _owner(writing: Writing) -> None:
     if writing.is_on("push_to_hub_organization"):
         writing.tell(
@@ -389,6 +396,7 @@ SETTLERS: tuple[Callable[[Writing], None], ...] = (
     _seed,
     _parallelism,
     _precision,
+    _trackers,
     _owner,
 )
 """What writes the fields whose meaning moved; a codemod with more fields adds its own."""

@@ -1,4 +1,4 @@
-"""What the codemods of trainers do with a use of a class: construct it, derive from it, hand it to a parser."""
+"""What codemods of trainers do with a use of a class: construct it, derive from it, give it to a parser."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
         group.refuse(load.refused)
         unit.say(call, use.name, f"it is {native} natively")
         return
-    # A class of this file keeps its name, and its base is answered for.
-    if source.owner is None:
+    # A class of the script keeps its name, and its base is answered for.
+    if not source.derived:
         group.rename(use, load.native)
     new = edits.with_arguments(call, parsed.without_staying(unit, load))
     group.replace(call, edits.wrapped(new, call, site.module.default_indent))
@@ -94,6 +94,8 @@ def train(unit: Unit, use: Use, training: Training) -> None:
     if written.args is not None:
         new = edits.with_arguments(training.call, written.args)
         unit.group.replace(training.call, edits.wrapped(new, training.call, unit.site.module.default_indent))
+    if written.load is not None:
+        written.todo += unread(unit.site, unit.group, written.load, [written.load])
     whose = {"transformers": "Transformers", "trl": "TRL"}[library]
     why = f"{short} of {whose} trains on the device that its arguments find"
     unit.say(training.call, use.name, why, written.todo, numerics=written.numerics)

@@ -18,11 +18,25 @@ _LAST = {
     "max_seq_length": "0.4.1",
     "eval_dataset": "0.3.0",  # 0.4.0 refuses one that is not None
     **dict.fromkeys(
-        """
-        data_seed ddp_backend deepspeed eval_accumulation_steps evaluation_strategy fp16 fsdp group_by_length
-        hub_model_id hub_strategy hub_token load_best_model_at_end metric_for_best_model no_cuda
-        predict_with_generate push_to_hub save_safetensors
-        """.split(),
+        [
+            "data_seed",
+            "ddp_backend",
+            "deepspeed",
+            "eval_accumulation_steps",
+            "evaluation_strategy",
+            "fp16",
+            "fsdp",
+            "group_by_length",
+            "hub_model_id",
+            "hub_strategy",
+            "hub_token",
+            "load_best_model_at_end",
+            "metric_for_best_model",
+            "no_cuda",
+            "predict_with_generate",
+            "push_to_hub",
+            "save_safetensors",
+        ],
         "0.3.0",
     ),
 }

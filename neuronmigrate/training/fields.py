@@ -92,7 +92,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         length_column_name local_rank log_level log_on_each_node logging_first_step logging_nan_inf_filter
         logging_steps lr_scheduler_kwargs lr_scheduler_type max_grad_norm max_steps num_train_epochs
         optim_target_modules per_device_eval_batch_size per_device_train_batch_size predict_with_generate
-        prediction_loss_only remove_unused_columns report_to restore_callback_states_from_checkpoint run_name
+        prediction_loss_only remove_unused_columns restore_callback_states_from_checkpoint run_name
         save_on_each_node save_only_model save_steps save_total_limit skip_memory_metrics
         sortish_sampler tf32 torch_empty_cache_steps use_cpu weight_decay
         """
@@ -147,7 +147,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         half_precision_backend include_inputs_for_metrics label_smoothing_factor
         log_level_replica logging_strategy optim optim_args optimizer_use_fp32_grad_acc
         optimizer_use_master_weights pipeline_parallel_num_microbatches pipeline_parallel_size
-        push_to_hub_organization recompute_causal_mask save_strategy seed sequence_parallel_enabled
+        push_to_hub_organization recompute_causal_mask report_to save_strategy seed sequence_parallel_enabled
         stochastic_rounding_enabled tensor_parallel_size tp_size use_autocast warmup_ratio warmup_steps zero_1
         """
     ),

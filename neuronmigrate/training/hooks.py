@@ -17,8 +17,8 @@ from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
 from neuronmigrate.training import parsed
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
-from neuronmigrate.training.kinds import ARGUMENTS
-from neuronmigrate.training.unit import Source, Unit
+from neuronmigrate.training.kinds import ARGUMENTS, TRAINERS
+from neuronmigrate.training.unit import Source, Unit, legacy_class
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,18 @@ def derive_trainer(unit: Unit, use: Use, native: str) -> None:
     group.fixed(
         use.chain, use.name, f"the class derives from {short}; its hooks are answered for where they stand"
     )
+    _hooks(unit, owner)
+
+
+def derived_further(unit: Unit) -> None:
+    """Answer for classes that derive from a trainer of this file."""
+    for owner, name in unit.subclasses.items():
+        direct = any(unit.site.name_of(base.value) in TRAINERS for base in owner.bases)
+        if name in TRAINERS and not direct:
+            _hooks(unit, owner)
+
+
+def _hooks(unit: Unit, owner: cst.ClassDef) -> None:
     for method in owner.body.body:
         if isinstance(method, cst.FunctionDef):
             _method(unit, owner, method)
@@ -130,7 +142,7 @@ def _method(unit: Unit, owner: cst.ClassDef, method: cst.FunctionDef) -> None:
     if name == "compute_loss":
         if not unit.before(OWN_CLASS) and unit.before("0.4.2"):
             todo.append(f"{unit.release} never called it; natively it is called")
-        elif unit.before("0.1.0") or not unit.before("0.4.2"):
+        elif _may_accumulate(unit) and (unit.before("0.1.0") or not unit.before("0.4.2")):
             todo.append(
                 "with gradient accumulation a mean that it returns is divided by the number of micro-batches "
                 "only where `model_accepts_loss_kwargs` is False"
@@ -228,8 +240,8 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
             continue
         if call.func.attr.value == "__init__":
             _super_init(unit, call)
-        elif call.func.attr.value == "compute_loss":
-            _super_loss(unit, call)
+        elif call.func.attr.value in ("compute_loss", "training_step"):
+            _hand_on(unit, call, call.func.attr.value)
 
 
 def _is_stored(site: Site, node: cst.Attribute) -> bool:
@@ -252,39 +264,50 @@ def _super_init(unit: Unit, call: cst.Call) -> None:
         unit.say(call, "tokenizer", "the native Trainer calls it `processing_class`")
 
 
-def _super_loss(unit: Unit, call: cst.Call) -> None:
-    """Hand on the number of items, which the native loss divides by."""
+def _hand_on(unit: Unit, call: cst.Call, name: str) -> None:
+    """Hand the number of items, which the native loss divides by, on to the base."""
     function = unit.site.names.function_of(call)
     around = function.node if function is not None else None
-    if not isinstance(around, cst.FunctionDef) or around.name.value != "compute_loss":
+    if not isinstance(around, cst.FunctionDef) or around.name.value != name:
         return
     given = [arg.keyword.value for arg in call.args if arg.keyword is not None]
-    if any(arg.star for arg in call.args) or "num_items_in_batch" in given or len(call.args) > 3:
+    at_most = len(KEPT[name].parameters) - 1
+    if any(arg.star for arg in call.args) or "num_items_in_batch" in given or len(call.args) > at_most:
         return
     names = [each.name.value for each in around.params.params]
     if "num_items_in_batch" not in names and around.params.star_kwarg is not None:
-        return
-    args = [*call.args, edits.keyword("num_items_in_batch", cst.Name("num_items_in_batch"))]
+        value = edits.expression(
+            '{more}.get("num_items_in_batch")', more=cst.Name(around.params.star_kwarg.name.value)
+        )
+    else:
+        value = cst.Name("num_items_in_batch")
+    args = [*call.args, edits.keyword("num_items_in_batch", value)]
     unit.group.replace(call, edits.with_arguments(call, args))
+
+
+def _may_accumulate(unit: Unit) -> bool:
+    """Whether a trainer of this file may go several micro-batches before it updates."""
+    for training in unit.trainings:
+        for source in training.sources:
+            value = unit.told(source, "gradient_accumulation_steps")
+            if source.call is None or (value is not None and edits.code_of(value) not in ("1", "None")):
+                return True
+    return not unit.trainings
 
 
 def derive_arguments(unit: Unit, use: Use, native: str) -> None:
     """A class of the script that derives from legacy training arguments: the old defaults become fields."""
     site, group = unit.site, unit.group
     owner = next(each for each in site.ancestors(use.chain) if isinstance(each, cst.ClassDef))
-    source = Source(use.claim, parsed=_given_to_a_parser(unit, owner), owner=owner)
+    source = Source(use.claim, parsed=_given_to_a_parser(unit, owner), owner=owner, derived=True)
     group.rename(use, native)
-    present = set()
-    for line in owner.body.body:
-        for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-            if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
-                name = small.target.value
-                present.add(name)
-                found = rule(name, unit.release, ARGUMENTS[use.claim].fields)
-                if found is not None and found.fate is Fate.RENAMED:
-                    group.refuse(f"the field `{name}` is called `{found.native}` natively")
+    present = unit.fields_of(owner)
+    for name in present:
+        found = rule(name, unit.release, ARGUMENTS[use.claim].fields)
+        if found is not None and found.fate is Fate.RENAMED:
+            group.refuse(f"the field `{name}` is called `{found.native}` natively")
     body = [line for line in owner.body.body if isinstance(line, cst.SimpleStatementLine)]
-    lines = parsed.field_lines(unit, source, frozenset(present))
+    lines = parsed.field_lines(unit, source, present)
     if not body:
         group.refuse("the class has no fields of its own to put the old defaults before")
     elif lines:
@@ -292,8 +315,12 @@ def derive_arguments(unit: Unit, use: Use, native: str) -> None:
         is_text = isinstance(first.body[0], cst.Expr) and isinstance(first.body[0].value, cst.SimpleString)
         group.insert(first, lines, before=not is_text)
     short = native.rpartition(".")[2]
-    todo = "; ".join(parsed.flags_gone(unit, source))
-    group.review(use.chain, use.name, f"the class derives from {short} and keeps the old defaults", todo)
+    unit.say(
+        use.chain,
+        use.name,
+        f"the class derives from {short} and keeps the old defaults",
+        parsed.flags_gone(unit, source),
+    )
 
 
 def _given_to_a_parser(unit: Unit, owner: cst.ClassDef) -> cst.BaseExpression | None:
@@ -307,13 +334,7 @@ def _given_to_a_parser(unit: Unit, owner: cst.ClassDef) -> cst.BaseExpression | 
 
 def constructed_arguments(unit: Unit, construct: Callable[[Unit, Use, Source], None]) -> None:
     """Answer for constructors of the script's own classes of arguments."""
-    site = unit.site
-    owners = {owner: name for owner, name in unit.subclasses.items() if name in ARGUMENTS}
-    for call in site.nodes(cst.Call) if owners else ():
-        if not isinstance(call.func, cst.Name):
-            continue
-        behind = {each.node for each in site.names.bindings_at(call.func)}
-        for owner, name in owners.items():
-            if behind == {owner} and ARGUMENTS[name].native.startswith("transformers."):
-                use = next(each for each in site.uses if each.claim == name)
-                construct(unit, use, Source(name, call=call, owner=owner))
+    for call in unit.site.nodes(cst.Call):
+        name, owner, derived = legacy_class(unit.site, unit.subclasses, call.func)
+        if derived and name in ARGUMENTS and ARGUMENTS[name].native.startswith("transformers."):
+            construct(unit, unit.use_of(name, call), Source(name, call=call, owner=owner, derived=True))

@@ -22,9 +22,7 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
         return []
     if not name.startswith("transformers."):
         line = site.positions.span(load).line
-        return [
-            f"line {line}: give the load of the model `dtype=torch.float32`: by itself it takes the checkpoint's"
-        ]
+        return [f"line {line}: give this load `dtype=torch.float32`: left out, it is the checkpoint's"]
     unit.written.add(load)
     split = split_of(unit, load)
     if split.refused:
@@ -51,7 +49,7 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
     for arg in load.args:
         if arg is given:
             value = arg.value if weights.dtype is None else weights.dtype
-            if weights.dtype is not None:
+            if weights.dtype is not None and not weights.keeps:
                 drop_dtype(unit, arg.value)
             arg = arg.with_changes(keyword=cst.Name("dtype"), value=value)
         args.append(arg)

@@ -39,8 +39,8 @@ PIPELINES = (
     "inference; shard with `DistributedConfig(tp_size=, fsdp_size=)`"
 )
 SEVERAL = (
-    "above 1 the number of processes has to be `tp_size`, or `tp_size * fsdp_size` with `fsdp_size` processes of "
-    "data parallelism, which also shard the state of the optimizer"
+    "above 1 the number of processes has to be `tp_size`, or `tp_size * fsdp_size` with `fsdp_size` ranks "
+    "of data parallelism, which shard the state of the optimizer as well"
 )
 
 

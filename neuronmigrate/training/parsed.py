@@ -16,7 +16,7 @@ from neuronmigrate.site import Use
 from neuronmigrate.training.arguments import assumed_defaults, old_defaults
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
-from neuronmigrate.training.parallel import CONFIG_FIELDS
+from neuronmigrate.training.parallel import CONFIG_FIELDS, lazy_load_of
 from neuronmigrate.training.unit import Source, Unit, reads_of
 
 STAYING = {
@@ -49,11 +49,12 @@ COMMON_FLAGS = (
 def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
     """The legacy settings that are read of the arguments a parser fills."""
     found = {}
-    for name, (kind, default) in STAYING.items():
-        if any(
-            of.parsed in [each.parsed for each in sources] for _, sources in reads_of(unit.site, unit, name)
-        ):
-            found[name] = (kind, default)
+    for name, typed in STAYING.items():
+        for node, sources in reads_of(unit.site, unit, name):
+            # What a block of `lazy_load_for_parallelism` read goes with it; the tensor parallel size moves.
+            goes = name != "tensor_parallel_size" and lazy_load_of(unit.site, node) is not None
+            if not goes and of.parsed in [each.parsed for each in sources]:
+                found[name] = typed
     if any(
         of.parsed in [each.parsed for each in sources]
         for name in CONFIG_FIELDS

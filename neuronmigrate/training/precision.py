@@ -15,6 +15,7 @@ from neuronmigrate import edits, effects
 from neuronmigrate.loads.arguments import means_the_same, only_binding, text_of
 from neuronmigrate.site import Group
 from neuronmigrate.training.fields import OWN_CLASS
+from neuronmigrate.training.parallel import lazy_load_around
 from neuronmigrate.training.unit import Source, Unit
 
 _OFF = ("False", "None", "0")
@@ -83,6 +84,8 @@ class Weights:
     dtype: cst.BaseExpression | None = None
     """None to leave what is there."""
     todo: list[str] = field(default_factory=list)
+    keeps: bool = False
+    """Whether the dtype that was given is a part of the new one."""
 
 
 FLOAT32 = ("float32", "torch.float32", "torch.float")
@@ -116,13 +119,13 @@ def weights_of(
             return Weights(
                 group.expression("torch.float32"),
                 [
-                    "the optimizer kept float32 copies of the weights, so they are loaded in float32 and not as "
+                    "the optimizer kept float32 copies of the weights, so they are loaded in float32, not as "
                     f"`{edits.short(given)}`: in bfloat16 small updates would be lost"
                 ],
             )
         plain.todo.append(
-            "with `--bf16` the optimizer kept float32 copies of the weights: load them in float32 then, or small "
-            "updates are lost"
+            "with `--bf16` the optimizer kept float32 copies of the weights: load them in float32 then, or "
+            "small updates are lost"
         )
         return plain
     if name in ("torch.bfloat16", "bfloat16") or by_flag:
@@ -130,17 +133,33 @@ def weights_of(
     weights = "`bf16` made the weights bfloat16, as they are loaded now"
     if found.on:
         return Weights(group.expression("torch.bfloat16"), [weights])
-    asked, holder = found.asked, training.args
-    if asked is None and holder is not None:
-        asked = cst.Attribute(holder.deep_clone(), cst.Name("bf16"))
-    elif asked is not None:
-        holder = asked if edits.is_pure(asked) else None
-    if asked is None or holder is None or not means_the_same(site, holder, load):
+    asked, known = found.asked, False
+    if asked is None:
+        near = _holder_near(unit, load)
+        holder = near if near is not None else training.args
+        if holder is not None:
+            asked = cst.Attribute(holder.deep_clone(), cst.Name("bf16"))
+            known = near is not None or means_the_same(site, holder, load)
+    else:
+        known = edits.is_pure(asked) and means_the_same(site, asked, load)
+    if asked is None or not known:
         plain.todo.append("with `bf16` the weights were bfloat16: load them so, with `dtype=torch.bfloat16`")
         return plain
-    return Weights(
-        group.expression("torch.bfloat16 if {asked} else torch.float32", asked=asked.deep_clone()), [weights]
+    dtype = group.expression(
+        "torch.bfloat16 if {asked} else {given}",
+        asked=asked.deep_clone(),
+        given=given if given is not None else group.expression("torch.float32"),
     )
+    return Weights(dtype, [weights], keeps=given is not None)
+
+
+def _holder_near(unit: Unit, load: cst.Call) -> cst.BaseExpression | None:
+    """The arguments that the block around a load reads its tensor parallel size of."""
+    lazy = lazy_load_around(unit.site, load)
+    for arg in lazy.args if lazy is not None else ():
+        if isinstance(arg.value, cst.Attribute) and unit.sources(arg.value.value):
+            return arg.value.value
+    return None
 
 
 def drop_dtype(unit: Unit, given: cst.BaseExpression) -> None:

@@ -33,6 +33,8 @@ class Written:
     """None where they stay as they are."""
     todo: list[str] = field(default_factory=list)
     refused: str = ""
+    load: Load | None = None
+    """Its arguments, sorted; None for a class with an `__init__` of its own."""
     numerics: Numerics = Numerics.SAME
 
 
@@ -60,11 +62,7 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
     """Sort the arguments of a trainer's constructor, and give the load of its model what it needs."""
     site = unit.site
     written = Written()
-    own_init = training.owner is not None and any(
-        isinstance(each, cst.FunctionDef) and each.name.value == "__init__"
-        for each in training.owner.body.body
-    )
-    if own_init:
+    if training.derived:
         # What it takes is the script's own matter; the call of the base in it is rewritten there.
         written.args = _renamed(training)
     else:
@@ -77,9 +75,10 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         written.refused = load.refused
         written.todo += load.todo
         written.args = load.args
+        written.load = load
         if not is_trl:
-            _default_collator(unit, load, written)
-        if training.owner is None:
+            _default_collator(unit, training, load, written)
+        if not training.derived:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
     for call in training.loads:
         written.todo += write_load(unit, call)
@@ -88,15 +87,11 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
 
 
 def _renamed(training: Training) -> list[cst.Arg]:
-    """The arguments of a class with its own `__init__`, which hands on what it does not name itself."""
-    assert training.owner is not None
-    init = next(
-        each
-        for each in training.owner.body.body
-        if isinstance(each, cst.FunctionDef) and each.name.value == "__init__"
-    )
-    params = init.params
-    named = {each.name.value for each in (*params.params, *params.kwonly_params)}
+    """The arguments of a class of the script, which hands on what it does not name itself."""
+    named: set[str] = set()
+    for each in training.owner.body.body if training.owner is not None else ():
+        if isinstance(each, cst.FunctionDef) and each.name.value == "__init__":
+            named = {param.name.value for param in (*each.params.params, *each.params.kwonly_params)}
     return [
         arg.with_changes(keyword=cst.Name("processing_class"))
         if arg.keyword is not None and arg.keyword.value == "tokenizer" and "tokenizer" not in named
@@ -105,7 +100,7 @@ def _renamed(training: Training) -> list[cst.Arg]:
     ]
 
 
-def _default_collator(unit: Unit, load: Load, written: Written) -> None:
+def _default_collator(unit: Unit, training: Training, load: Load, written: Written) -> None:
     """0.4.x lost a `tokenizer` that came without `processing_class`, so that it padded nothing."""
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
@@ -137,8 +132,8 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     written.numerics = Numerics.RANDOM
     if own and not custom and any(name.startswith("transformers.") for name in names):
         written.todo.append(
-            "where the forward of the model takes `**kwargs`, the loss in the log was too small by the number "
-            "of tokens and gradients were never clipped, which was a fault"
+            "where the model's forward takes `**kwargs`, the loss in the log was too small by the number of "
+            "tokens and gradients were never clipped, which was a fault"
         )
     if causal and not unit.before("0.1.0"):
         if exact and _after(unit, training, "{trainer}._loss_shifts_labels = False\n"):
@@ -212,8 +207,8 @@ def _resumes(unit: Unit, training: Training) -> list[str]:
         line = site.positions.span(call).line
         if not unit.before(OWN_CLASS):
             return [
-                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: of "
-                "an old one load the weights with `from_pretrained`"
+                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: "
+                "of an old one load the weights with `from_pretrained`"
             ]
         if not unit.before("0.1.0"):
             return [

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from neuronmigrate import edits
 from neuronmigrate.loads.arguments import written_out
 from neuronmigrate.plan import Numerics
@@ -50,7 +48,8 @@ def _packing(writing: Writing) -> None:
         writing.add("packing_strategy", '"wrapped"')
     if old:
         writing.tell(
-            "the old packing shuffled its buffers and dropped the tail of each: there is one short row more now",
+            "the old packing shuffled its buffers and dropped the tail of each: there is one short row "
+            "more now",
             Numerics.RANDOM,
         )
     else:
@@ -64,12 +63,15 @@ def _packing(writing: Writing) -> None:
 def _tell_padding(writing: Writing, old: bool) -> None:
     if old:
         writing.tell(
-            "each text ends with the end token now, and that token is learnt where it is also the padding token; "
-            "rows are padded to a multiple of 128 on the device: give `pad_to_multiple_of=max_length` for one shape"
+            "each text ends with the end token now, and that token is learnt where it is also the "
+            "padding token; "
+            "rows are padded to a multiple of 128 on the device: give `pad_to_multiple_of=max_length` "
+            "for one shape"
         )
     else:
         writing.tell(
-            "padding counted in the loss, which was a fault, so that the loss in the log is another one; rows are "
+            "padding counted in the loss, which was a fault, so that the loss in the log is another one; "
+            "rows are "
             "padded to a multiple of 128 on the device: give `pad_to_multiple_of=max_length` for one shape"
         )
 
@@ -90,7 +92,8 @@ def _assistant(writing: Writing) -> None:
     writing.keep("assistant_only_loss")
     if writing.is_on("assistant_only_loss"):
         writing.tell(
-            "the old collator did not pad the mask of the assistant's tokens to `max_length`: check what is learnt"
+            "the old collator did not pad the mask of the assistant's tokens to `max_length`: check what "
+            "is learnt"
         )
 
 
@@ -127,7 +130,8 @@ def _dataset_kwargs(writing: Writing) -> None:
         writing.add(name, edits.expression('{{"skip_prepare_dataset": {value}}}', value=kept.deep_clone()))
     if "add_special_tokens" in entries and edits.code_of(entries["add_special_tokens"]) == "False":
         writing.tell(
-            "`add_special_tokens=False` went: a chat template adds none natively either, but texts get those of "
+            "`add_special_tokens=False` went: a chat template adds none natively either, but texts get "
+            "those of "
             "the tokenizer"
         )
     if "append_concat_token" in entries and edits.code_of(entries["append_concat_token"]) != "True":
@@ -155,7 +159,8 @@ def _orpo_lengths(writing: Writing) -> None:
     if not writing.spread:
         end = "first" if writing.text("truncation_mode") == "keep_start" else "last"
         writing.tell(
-            f"prompts were cut to their {end} {length} tokens; natively only the answers are cut: cut long prompts "
+            f"prompts were cut to their {end} {length} tokens; natively only the answers are cut: cut "
+            "long prompts "
             "in the dataset"
         )
     padding = writing.code("label_pad_token_id")

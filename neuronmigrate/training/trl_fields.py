@@ -34,7 +34,7 @@ def _until_own_class(name: str) -> tuple[Field, ...]:
 
 
 def _each(words: str, *rules: Field) -> dict[str, tuple[Field, ...]]:
-    return {word: rules for word in words.split()}
+    return dict.fromkeys(words.split(), rules)
 
 
 SFT_FIELDS: Mapping[str, tuple[Field, ...]] = {

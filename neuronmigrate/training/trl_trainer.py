@@ -52,10 +52,20 @@ _ORPO = (
     "peft_config",
     "compute_metrics",
 )
-_CONFIGURED = (
-    "chars_per_token dataset_batch_size dataset_kwargs dataset_num_proc dataset_text_field eval_packing infinite "
-    "max_seq_length model_init_kwargs neftune_noise_alpha num_of_sequences packing"
-).split()
+_CONFIGURED = [
+    "chars_per_token",
+    "dataset_batch_size",
+    "dataset_kwargs",
+    "dataset_num_proc",
+    "dataset_text_field",
+    "eval_packing",
+    "infinite",
+    "max_seq_length",
+    "model_init_kwargs",
+    "neftune_noise_alpha",
+    "num_of_sequences",
+    "packing",
+]
 """Arguments of trl 0.11's own SFTTrainer, which the legacy trainer never took."""
 
 
@@ -65,7 +75,7 @@ def _tokenizer(site: Site, load: Load, given: Given) -> None:
 
 
 def _misspelt(site: Site, load: Load, given: Given) -> None:
-    """`processsing_class` of 0.4.0 and 0.4.1 was never read; `tokenizer` was, or the model's own tokenizer."""
+    """`processsing_class` of 0.4.0 and 0.4.1 was never read; `tokenizer` was, or the model's own."""
     load.values["processsing_class"] = given.seen
     if "tokenizer" in load.told or any(
         arg.keyword is not None and arg.keyword.value == "tokenizer" for arg in load.call.args
@@ -103,7 +113,7 @@ def trainer_table(unit: Unit, native: str) -> Table:
         for name in _CONFIGURED
     }
     refused["model_init"] = "TRL's SFTTrainer takes no `model_init`: give it the model"
-    positional = _SFT_OLD
+    positional: tuple[str, ...] = _SFT_OLD
     if not unit.before(NEW_TRL):
         positional = _SFT_NEW
     elif not unit.before(OWN_CLASS):
@@ -129,7 +139,8 @@ def settle(unit: Unit, training: Training, load: Load, native: str) -> list[str]
         load.refuse("it is made without `args`, whose defaults TRL has otherwise: give it a configuration")
     if isinstance(training.model, cst.SimpleString) and native == ORPO:
         todo.append(
-            'a model that is given by name was loaded in float32: give `model_init_kwargs={"dtype": "float32"}`'
+            'a model that is given by name was loaded in float32: give `model_init_kwargs={"dtype": '
+            '"float32"}`'
         )
     if native == SFT and unit.before(NEW_TRL):
         todo += _format(unit, training, load)
@@ -137,7 +148,7 @@ def settle(unit: Unit, training: Training, load: Load, native: str) -> list[str]
 
 
 def _format(unit: Unit, training: Training, load: Load) -> list[str]:
-    """Without packing `formatting_func` got a batch and gave a list; natively it gets a row and gives a text."""
+    """Without packing `formatting_func` got a batch and gave a list; natively a row, and it gives a text."""
     given = next((arg for arg in load.args if arg.keyword and arg.keyword.value == "formatting_func"), None)
     if given is None or edits.code_of(given.value) == "None":
         return []
@@ -157,7 +168,8 @@ def _format(unit: Unit, training: Training, load: Load) -> list[str]:
     data = [arg for arg in load.args if _is_data(load, arg)]
     if not data or any(not edits.is_pure(arg.value) or isinstance(arg.value, cst.Dict) for arg in data):
         load.refuse(
-            "`formatting_func` gets a batch and gives a list of texts, which trl 1.16 does not take: map it over the "
+            "`formatting_func` gets a batch and gives a list of texts, which trl 1.16 does not take: map "
+            "it over the "
             'dataset, as `dataset.map(lambda rows: {"text": formatting_func(rows)}, batched=True)`'
         )
         return []
@@ -165,7 +177,8 @@ def _format(unit: Unit, training: Training, load: Load) -> list[str]:
         if edits.code_of(arg.value) == "None":
             continue
         mapped = unit.group.expression(
-            '{data}.map(lambda rows: {{"text": {format}(rows)}}, batched=True, remove_columns={again}.column_names)',
+            '{data}.map(lambda rows: {{"text": {format}(rows)}}, batched=True, '
+            "remove_columns={again}.column_names)",
             data=arg.value.deep_clone(),
             format=given.value.deep_clone(),
             again=arg.value.deep_clone(),

@@ -19,8 +19,8 @@ from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, written
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
-from neuronmigrate.training.fields import Fate, rule
 from neuronmigrate.training.evidence import Evidence, newest
+from neuronmigrate.training.fields import Fate, rule
 from neuronmigrate.training.kinds import (
     ARGUMENTS,
     NATIVE_PARSERS,
@@ -45,6 +45,8 @@ class Source:
     """The class as it is given to a parser that fills it."""
     owner: cst.ClassDef | None = None
     """The class of this file that derives from the legacy one."""
+    derived: bool = False
+    """Whether it is a class of the script, in this file or another one."""
 
 
 @dataclass(eq=False)
@@ -57,6 +59,8 @@ class Training:
     """The qualified legacy name of the trainer; for a subclass, of its legacy base."""
     owner: cst.ClassDef | None
     """The class of this file that derives from it."""
+    derived: bool
+    """Whether it is a class of the script, in this file or another one."""
     args: cst.BaseExpression | None
     model: cst.BaseExpression | None
     sources: tuple[Source, ...] = ()
@@ -140,10 +144,39 @@ class Unit:
             raise ValueError("arguments that a parser fills have no constructor here")
         if call not in self.read:
             kind = ARGUMENTS[source.name]
-            use = next(each for each in self.site.uses if each.claim == source.name)
+            use = self.use_of(source.name, call)
             table = replace(table_of(kind, self.release), spread=self._take_over)
+            if source.owner is not None:
+                table = replace(table, kept=table.kept | self.fields_of(source.owner))
+            elif source.derived:
+                table = replace(table, passes=True)
             self.read[call] = sorted_arguments(self.site, use, call, kind.native, table)
         return self.read[call]
+
+    def use_of(self, name: str, call: cst.Call) -> Use:
+        """The use of a legacy class behind a call, also where the call names a class of the script."""
+        found = next((each for each in self.site.uses if each.call is call), None)
+        if found is not None:
+            return found
+        head: cst.BaseExpression = call.func
+        while isinstance(head, cst.Attribute):
+            head = head.value
+        assert isinstance(head, cst.Name), "a class that is known has a name"
+        binding = self.site.names.bindings_at(head)[0]
+        return Use(call.func, call.func, name, name, True, binding, call)
+
+    def fields_of(self, owner: cst.ClassDef) -> frozenset[str]:
+        """The fields that a class of this file has of its own, or of a base in this file."""
+        found: set[str] = set()
+        for line in owner.body.body:
+            for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+                if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
+                    found.add(small.target.value)
+        for base in owner.bases:
+            behind = local_class(self.site, base.value)
+            if behind is not None and behind is not owner:
+                found |= self.fields_of(behind)
+        return frozenset(found)
 
     def told(self, source: Source, name: str) -> cst.BaseExpression | None:
         """What the constructor of arguments is given for a field; None for nothing, or for no constructor."""
@@ -165,7 +198,7 @@ class Unit:
         return found
 
     def _take_over(self, site: Site, load: Load, arg: cst.Arg) -> bool:
-        """Let a dictionary of the fields of other training arguments stand: those are rewritten themselves."""
+        """Let a dictionary of the fields of other training arguments stand: those are answered for."""
         if arg not in self.taken_over(load.call):
             return False
         load.args.append(arg)
@@ -196,6 +229,14 @@ def table_of(kind: ArgumentsKind, release: str) -> Table:
     )
 
 
+def speaks_of_training(site: Site) -> bool:
+    """Whether a file names a legacy class of training, or a class of the script that may derive from one."""
+    return any(
+        catalogue.is_legacy(each.target) or site.project.leads_to_legacy(each.target, site.path)
+        for each in site.names.imports
+    )
+
+
 _UNITS: WeakKeyDictionary[Site, Unit] = WeakKeyDictionary()
 
 
@@ -222,21 +263,35 @@ def _subclasses(site: Site) -> dict[cst.ClassDef, str]:
     while grown:
         grown = False
         for owner in site.nodes(cst.ClassDef):
-            if owner in found:
-                continue
-            for base in owner.bases:
-                name = site.name_of(base.value)
-                behind = _local_class(site, base.value)
-                legacy = (
-                    name if name in TRAINERS or name in ARGUMENTS else found.get(behind) if behind else None
-                )
-                if legacy:
-                    found[owner] = legacy
-                    grown = True
+            names = [legacy_class(site, found, base.value)[0] for base in owner.bases]
+            legacy = next(filter(None, names), "")
+            if owner not in found and legacy:
+                found[owner] = legacy
+                grown = True
     return found
 
 
-def _local_class(site: Site, expression: cst.BaseExpression) -> cst.ClassDef | None:
+def legacy_class(
+    site: Site, subclasses: dict[cst.ClassDef, str], expression: cst.BaseExpression
+) -> tuple[str, cst.ClassDef | None, bool]:
+    """The legacy trainer or class of arguments that an expression stands for or derives from.
+
+    Its qualified name, empty for none; the class of this file that derives from it; whether it is a class of
+    the script at all.
+    """
+    owner = local_class(site, expression)
+    if owner is not None:
+        return subclasses.get(owner, ""), owner, True
+    name = site.name_of(expression)
+    if name is None:
+        return "", None, False
+    if name in TRAINERS or name in ARGUMENTS:
+        return name, None, False
+    bases = site.project.facts_of(site.path).bases_of(name)
+    return next((each for each in bases if each in TRAINERS or each in ARGUMENTS), ""), None, True
+
+
+def local_class(site: Site, expression: cst.BaseExpression) -> cst.ClassDef | None:
     """The class of this file that a name stands for."""
     if not isinstance(expression, cst.Name):
         return None
@@ -247,9 +302,8 @@ def _local_class(site: Site, expression: cst.BaseExpression) -> cst.ClassDef | N
 
 def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
     for call in site.nodes(cst.Call):
-        owner = _local_class(site, call.func)
-        name = unit.subclasses.get(owner) if owner is not None else site.name_of(call.func)
-        if name not in TRAINERS or name is None:
+        name, owner, derived = legacy_class(site, unit.subclasses, call.func)
+        if name not in TRAINERS:
             continue
         given = {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
         for index, arg in enumerate(call.args):
@@ -258,7 +312,7 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
                 given = {**(written_out(site, arg.value) or {}), **given}
             elif arg.keyword is None and not arg.star and index < 2:
                 given.setdefault(("model", "args")[index], arg.value)
-        training = Training(call, name, owner, given.get("args"), given.get("model"))
+        training = Training(call, name, owner, derived, given.get("args"), given.get("model"))
         if training.args is not None:
             own = unit.sources(training.args)
             behind = [
@@ -300,10 +354,9 @@ def _sources(
         if not isinstance(node, cst.Call) or node in seen:
             continue
         seen.add(node)
-        owner = _local_class(site, node.func)
-        name = subclasses.get(owner) if owner is not None else each.name
-        if name in ARGUMENTS and name is not None:
-            yield Source(name, call=node, owner=owner)
+        name, owner, derived = legacy_class(site, subclasses, node.func)
+        if name in ARGUMENTS:
+            yield Source(name, call=node, owner=owner, derived=derived)
             continue
         match = _PARSED.search(each.name)
         if match and match[1] in PARSING and isinstance(node.func, cst.Attribute):
@@ -320,10 +373,9 @@ def _parsed(
         classes = parser_classes(site, each.node)
         if index >= len(classes):
             continue
-        owner = _local_class(site, classes[index])
-        name = subclasses.get(owner) if owner is not None else site.name_of(classes[index])
-        if name in ARGUMENTS and name is not None:
-            yield Source(name, parsed=classes[index], owner=owner)
+        name, owner, derived = legacy_class(site, subclasses, classes[index])
+        if name in ARGUMENTS:
+            yield Source(name, parsed=classes[index], owner=owner, derived=derived)
 
 
 def parser_classes(site: Site, call: cst.Call) -> list[cst.BaseExpression]:
@@ -334,7 +386,7 @@ def parser_classes(site: Site, call: cst.Call) -> list[cst.BaseExpression]:
     )
     if given is None:
         return []
-    if isinstance(given, cst.Name) and _local_class(site, given) is None:
+    if isinstance(given, cst.Name) and local_class(site, given) is None:
         made = site.flow.origin_of(given).producers
         inner = made[0].node if len(made) == 1 else None
         given = inner if isinstance(inner, (cst.Tuple, cst.List)) else given
