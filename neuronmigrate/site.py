@@ -470,6 +470,7 @@ TEMPLATE_ROOTS = frozenset(
         "accelerate",
         "dataclasses",
         "diffusers",
+        "math",
         "os",
         "peft",
         "sentence_transformers",
