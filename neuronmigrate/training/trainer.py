@@ -10,6 +10,7 @@ from neuronmigrate import edits
 from neuronmigrate.loads.arguments import Given, Load, Table, sorted_arguments
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
+from neuronmigrate.training import trl_trainer
 from neuronmigrate.training.fields import OWN_CLASS
 from neuronmigrate.training.kinds import MODELS, TRAINERS
 from neuronmigrate.training.loads import write_load
@@ -66,12 +67,17 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         written.args = _renamed(training)
     else:
         native = TRAINERS[training.name].native
-        load = sorted_arguments(site, use, training.call, native, trainer_table(unit.release))
+        is_trl = native.startswith("trl.")
+        table = trl_trainer.trainer_table(unit, native) if is_trl else trainer_table(unit.release)
+        load = sorted_arguments(site, use, training.call, native, table)
+        if is_trl:
+            written.todo += trl_trainer.settle(unit, training, load, native)
         written.refused = load.refused
         written.todo += load.todo
         written.args = load.args
         written.load = load
-        _default_collator(unit, training, load, written)
+        if not is_trl:
+            _default_collator(unit, training, load, written)
         if not training.derived:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
     for call in training.loads:
@@ -99,7 +105,7 @@ def _default_collator(unit: Unit, training: Training, load: Load, written: Writt
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
         return
-    if "data_collator" in load.given or not TRAINERS[training.name].native.startswith("transformers."):
+    if "data_collator" in load.given:
         return
     assert written.args is not None
     written.args.append(
@@ -118,7 +124,7 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     exact = site.settings.exact
     names = [site.name_of(call.func) or "" for call in training.loads]
     custom = any(name.rpartition(".")[0] in MODELS for name in names)
-    causal = any("CausalLM" in name for name in names)
+    causal = any("CausalLM" in name for name in names) and "ORPO" not in training.name
     again = "" if own else ", the same in each epoch"
     order = f"with several processes the data came in an order of seed 0{again}"
     if has_twin(unit, training):
