@@ -201,6 +201,9 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
             result.append(arg.with_changes(comma=comma, whitespace_after_arg=_inner(arg)))
         elif at is not None and at + 1 == len(old):
             result.append(arg)
+        elif at is None and (not old or _mark_of(old[-1]) not in {_mark_of(each) for each in args}):
+            # It takes the place of the last one, with what is said there.
+            result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
         else:
             end, after = last_comma, tail
             beside = _comment_beside(arg) if at is not None else None

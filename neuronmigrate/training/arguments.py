@@ -16,7 +16,7 @@ from neuronmigrate.training.fields import OWN_CLASS, Default, rule
 from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
 from neuronmigrate.training.parallel import PIPELINES, is_one
 from neuronmigrate.training.precision import precision_of
-from neuronmigrate.training.unit import Source, Unit
+from neuronmigrate.training.unit import Source, Unit, resumed
 
 OFF = frozenset({"False", "None", "0", "0.0", '""', "''"})
 """Values with which a field does nothing."""
@@ -369,6 +369,15 @@ def _precision(writing: Writing) -> None:
         writing.tell(todo, Numerics.DTYPE)
 
 
+def _resuming(writing: Writing) -> None:
+    """0.1.0 to 0.3.0 resumed inside an epoch at its first batch."""
+    unit = writing.unit
+    if writing.exact and not unit.before("0.1.0") and unit.before(OWN_CLASS):
+        trained = [each for each in unit.trainings if writing.source in each.sources]
+        if any(resumed(unit, each) is not None for each in trained):
+            writing.add("ignore_data_skip", "True")
+
+
 def _trackers(writing: Writing) -> None:
     """None meant all that are installed."""
     if writing.code("report_to") == "None":
@@ -397,6 +406,7 @@ SETTLERS: tuple[Callable[[Writing], None], ...] = (
     _parallelism,
     _precision,
     _trackers,
+    _resuming,
     _owner,
 )
 """What writes the fields whose meaning moved; a codemod with more fields adds its own."""

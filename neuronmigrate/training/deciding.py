@@ -9,7 +9,7 @@ from neuronmigrate.site import Site, Use
 from neuronmigrate.training import hooks, parsed
 from neuronmigrate.training.arguments import write_arguments
 from neuronmigrate.training.kinds import ARGUMENTS, TRAINERS
-from neuronmigrate.training.trainer import write_trainer
+from neuronmigrate.training.trainer import has_twin, twin, write_trainer
 from neuronmigrate.training.unit import Source, Training, Unit, is_parsed, unit_of
 
 
@@ -70,7 +70,10 @@ def decide_trainer(site: Site, use: Use) -> None:
     short = native.rpartition(".")[2]
     if use.call is not None and not use.method:
         training = next(each for each in unit.trainings if each.call is use.call)
-        group.rename(use, native)
+        if has_twin(unit, training):
+            group.replace(use.chain, twin(unit))
+        else:
+            group.rename(use, native)
         train(unit, use, training)
     elif is_annotation(site, use.chain) or is_isinstance(site, use.chain) or use.quoted or use.method:
         group.rename(use, native)

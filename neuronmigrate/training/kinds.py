@@ -31,12 +31,13 @@ class TrainerKind:
     """The native class of its arguments."""
 
 
-def _under(modules: str, names: Mapping[str, str]) -> dict[str, str]:
-    return {
-        f"optimum.neuron{module and '.' + module}.{name}": native
+def _under(modules: str, *names: str) -> list[str]:
+    """Names at the top of optimum.neuron and in modules below it."""
+    return [
+        f"optimum.neuron.{f'{module}.' if module else ''}{name}"
         for module in ("", *modules.split())
-        for name, native in names.items()
-    }
+        for name in names
+    ]
 
 
 _TRAINING_ARGUMENTS = ArgumentsKind("transformers.TrainingArguments")
@@ -46,23 +47,18 @@ _ORPO_ARGUMENTS = ArgumentsKind("trl.experimental.orpo.ORPOConfig", ORPO_FIELDS,
 
 ARGUMENTS: dict[str, ArgumentsKind] = {
     **dict.fromkeys(
-        _under(
-            "training_args trainers trainers.training_args",
-            {"NeuronTrainingArguments": "", "TrainiumTrainingArguments": ""},
-        ),
-        _TRAINING_ARGUMENTS,
+        _under("training_args", "NeuronTrainingArguments", "TrainiumTrainingArguments"), _TRAINING_ARGUMENTS
     ),
+    "optimum.neuron.trainers.NeuronTrainingArguments": _TRAINING_ARGUMENTS,
+    "optimum.neuron.trainers.training_args.NeuronTrainingArguments": _TRAINING_ARGUMENTS,
     **dict.fromkeys(
-        _under(
-            "training_args trainers",
-            {"Seq2SeqNeuronTrainingArguments": "", "Seq2SeqTrainiumTrainingArguments": ""},
-        ),
+        _under("training_args", "Seq2SeqNeuronTrainingArguments", "Seq2SeqTrainiumTrainingArguments"),
         _SEQ2SEQ_ARGUMENTS,
     ),
     **dict.fromkeys(
-        _under("trainers trainers.sft_config utils utils.trl_utils", {"NeuronSFTConfig": ""}), _SFT_ARGUMENTS
+        _under("trainers trainers.sft_config utils utils.trl_utils", "NeuronSFTConfig"), _SFT_ARGUMENTS
     ),
-    **dict.fromkeys(_under("utils utils.trl_utils", {"NeuronORPOConfig": ""}), _ORPO_ARGUMENTS),
+    **dict.fromkeys(_under("utils utils.trl_utils", "NeuronORPOConfig"), _ORPO_ARGUMENTS),
 }
 """By legacy name, of all codemods: a trainer and its arguments may belong to two of them."""
 
@@ -72,18 +68,15 @@ _SFT_TRAINER = TrainerKind("trl.SFTTrainer", "trl.SFTConfig")
 _ORPO_TRAINER = TrainerKind("trl.experimental.orpo.ORPOTrainer", "trl.experimental.orpo.ORPOConfig")
 
 TRAINERS: dict[str, TrainerKind] = {
-    **dict.fromkeys(
-        _under("trainers trainers.transformers", {"NeuronTrainer": "", "TrainiumTrainer": ""}), _TRAINER
-    ),
-    **dict.fromkeys(
-        _under("trainers", {"Seq2SeqNeuronTrainer": "", "Seq2SeqTrainiumTrainer": ""}), _SEQ2SEQ_TRAINER
-    ),
-    **dict.fromkeys(_under("trainers trainers.sft_trainer", {"NeuronSFTTrainer": ""}), _SFT_TRAINER),
-    **dict.fromkeys(_under("trainers", {"NeuronORPOTrainer": ""}), _ORPO_TRAINER),
+    **dict.fromkeys(_under("trainers", "NeuronTrainer", "TrainiumTrainer"), _TRAINER),
+    "optimum.neuron.trainers.transformers.NeuronTrainer": _TRAINER,
+    **dict.fromkeys(_under("trainers", "Seq2SeqNeuronTrainer", "Seq2SeqTrainiumTrainer"), _SEQ2SEQ_TRAINER),
+    **dict.fromkeys(_under("trainers trainers.sft_trainer", "NeuronSFTTrainer"), _SFT_TRAINER),
+    **dict.fromkeys(_under("trainers", "NeuronORPOTrainer"), _ORPO_TRAINER),
 }
 """By legacy name, of all codemods."""
 
-PARSERS = frozenset(_under("hf_argparser", {"NeuronHfArgumentParser": "", "TrainiumHfArgumentParser": ""}))
+PARSERS = frozenset(_under("hf_argparser", "NeuronHfArgumentParser", "TrainiumHfArgumentParser"))
 """The argument parsers of Optimum Neuron."""
 NATIVE_PARSERS = frozenset(
     {

@@ -33,7 +33,7 @@ from neuronmigrate.training.kinds import (
 _PARSED = re.compile(r"\(\)\.(\w+)\(\)\[(\d+)\]$")
 
 
-@dataclass(eq=False, frozen=True)
+@dataclass(frozen=True)
 class Source:
     """What makes an object of training arguments."""
 
@@ -421,3 +421,16 @@ def reads_of(site: Site, unit: Unit, attribute: str) -> Iterator[tuple[cst.Attri
             sources = unit.sources(node.value)
             if sources:
                 yield node, sources
+
+
+def resumed(unit: Unit, training: Training) -> cst.Call | None:
+    """The call of a trainer's `train` that goes on from a checkpoint."""
+    site = unit.site
+    for use in site.flow.uses_of(training.call).uses:
+        func = site.parent(use.node)
+        call = site.parent(func) if isinstance(func, cst.Attribute) else None
+        if isinstance(func, cst.Attribute) and func.attr.value == "train" and isinstance(call, cst.Call):
+            given = edits.arguments(call, ("resume_from_checkpoint",)).value("resume_from_checkpoint")
+            if given is not None and edits.code_of(given) not in ("None", "False"):
+                return call
+    return None
