@@ -20,20 +20,23 @@ from neuronmigrate.training.unit import unit_of
 
 codemod = Codemod(__name__)
 
+_MODEL = (
+    "consolidate_model_parallel_checkpoints",
+    "consolidate_model_parallel_checkpoints_to_unified_checkpoint",
+)
+_TENSOR = (
+    "consolidate_tensor_parallel_checkpoints",
+    "consolidate_tensor_parallel_checkpoints_to_unified_checkpoint",
+)
 CONSOLIDATE = [
     f"optimum.neuron.{module}.{name}"
-    for module in (
-        "distributed",
-        "distributed.checkpointing",
-        "models.training",
-        "models.training.checkpointing",
+    for module, names in (
+        ("distributed", (*_MODEL, *_TENSOR)),
+        ("distributed.checkpointing", (*_MODEL, *_TENSOR)),
+        ("models.training", _MODEL[1:]),
+        ("models.training.checkpointing", (*_MODEL, _TENSOR[0])),
     )
-    for name in (
-        "consolidate_model_parallel_checkpoints",
-        "consolidate_model_parallel_checkpoints_to_unified_checkpoint",
-        "consolidate_tensor_parallel_checkpoints",
-        "consolidate_tensor_parallel_checkpoints_to_unified_checkpoint",
-    )
+    for name in names
 ]
 WHOLE = "a native checkpoint is whole as it is saved"
 SHARDS = "shards that an old run wrote have to be consolidated once in the old environment"

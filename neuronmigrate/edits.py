@@ -30,6 +30,8 @@ _ATOMS = (
     cst.SimpleString,
     cst.Subscript,
 )
+_LONG = 88
+"""A call longer than this does not stay on one line."""
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
 
 
@@ -200,6 +202,13 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
             result.append(arg.with_changes(comma=comma, whitespace_after_arg=_inner(arg)))
         elif at is not None and at + 1 == len(old):
             result.append(arg)
+        elif (
+            at is None
+            and (not old or _mark_of(old[-1]) not in {_mark_of(each) for each in args})
+            and _comment_beside(arg) is None
+        ):
+            # It takes the place of the last one, with what is said there unless it brings its own.
+            result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
         else:
             end, after = last_comma, tail
             beside = _comment_beside(arg)
@@ -254,6 +263,29 @@ def _with_above(comma: cst.Comma, lines: Sequence[cst.EmptyLine]) -> cst.Comma:
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return comma
     return comma.with_changes(whitespace_after=space.with_changes(empty_lines=lines))
+
+
+def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
+    """The call with one argument a line, where the old ones shared a line and these would not fit on one."""
+    apart = any(
+        isinstance(arg.comma, cst.Comma)
+        and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
+        for arg in old.args[:-1]
+    )
+    longest = max(map(len, code_of(call).split("\n")))
+    if len(call.args) < 2 or apart or longest <= _LONG or code_of(call) == code_of(old):
+        return call
+    inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+    outer = cst.ParenthesizedWhitespace(indent=True)
+    last = len(call.args) - 1
+    args = [
+        arg.with_changes(
+            comma=cst.Comma(whitespace_after=outer if index == last else inner),
+            whitespace_after_arg=cst.SimpleWhitespace(""),
+        )
+        for index, arg in enumerate(call.args)
+    ]
+    return call.with_changes(args=args, whitespace_before_args=inner)
 
 
 def without_arguments(call: cst.Call, gone: Sequence[cst.Arg]) -> cst.Call:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, targets
 from neuronmigrate.loads.arguments import Load, text_of
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
+from neuronmigrate.training import trl
 from neuronmigrate.training.fields import OWN_CLASS, Default, rule
 from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
 from neuronmigrate.training.parallel import PIPELINES, is_one
 from neuronmigrate.training.precision import precision_of
-from neuronmigrate.training.unit import Source, Unit
+from neuronmigrate.training.unit import Source, Unit, resumed
 
 OFF = frozenset({"False", "None", "0", "0.0", '""', "''"})
 """Values with which a field does nothing."""
@@ -34,7 +35,14 @@ class Writing:
     """The native keywords that are written."""
 
     def __post_init__(self) -> None:
-        self.taken = {arg.keyword.value if arg.keyword else "output_dir" for arg in self.load.args}
+        self.taken = {arg.keyword.value for arg in self.load.args if arg.keyword}
+        if any(not arg.keyword and not arg.star for arg in self.load.args):
+            self.taken.add("output_dir")
+
+    @property
+    def spread(self) -> bool:
+        """Whether all fields of TrainingArguments come out of `**training_args.to_dict()`."""
+        return any(arg.star for arg in self.load.args)
 
     @property
     def exact(self) -> bool:
@@ -107,15 +115,22 @@ def write_arguments(unit: Unit, use: Use, source: Source) -> Load:
         found = rule(name, unit.release, writing.kind.fields)
         if found is not None and found.told and writing.is_on(name):
             writing.tell(found.told.format(name=name))
-    for settle in SETTLERS:
+    for settle in (*SETTLERS, *trl.SETTLERS.get(writing.kind.native, ())):
         settle(writing)
     # In the order in which they were given; what is new follows.
     order = {native: index for index, native in enumerate(_given_order(writing))}
-    load.args.sort(key=lambda arg: order.get(arg.keyword.value, len(order)) if arg.keyword else -1)
+    load.args.sort(key=lambda arg: _rank(arg, order))
     write_defaults(writing)
     if not source.derived:
         unit.site.keywords += [(load.native, arg.keyword.value) for arg in load.args if arg.keyword]
     return load
+
+
+def _rank(arg: cst.Arg, order: Mapping[str, int]) -> int:
+    """Positional ones first, those of a dictionary after what was given by name."""
+    if arg.keyword is not None:
+        return order.get(arg.keyword.value, len(order))
+    return len(order) + 1 if arg.star else -1
 
 
 def _given_order(writing: Writing) -> Iterable[str]:
@@ -141,9 +156,10 @@ def assumed_defaults(unit: Unit) -> str:
     """What is said of defaults that are those of a release that nobody named; empty where one is known."""
     if not unit.assumed:
         return ""
+    last = f", the last that has `{unit.evidence.name}`" if unit.evidence is not None else ""
     return (
-        f"the defaults are those of optimum-neuron {unit.release}, which is assumed: give the release that "
-        "was used with `--from-version`"
+        f"the defaults are those of optimum-neuron {unit.release}{last}, which is assumed: give the release "
+        "that was used with `--from-version`"
     )
 
 
@@ -151,8 +167,13 @@ def write_defaults(writing: Writing) -> None:
     """Write out the old defaults that the native class has not; a class of the script has them itself."""
     if writing.source.derived:
         return
+    inherited: frozenset[str] = frozenset()
+    if writing.spread:
+        # Arguments that were taken over have theirs written out where they are made.
+        inherited = frozenset(targets.parameters("transformers.TrainingArguments") or ())
     for default, code in old_defaults(writing.unit, writing.kind):
-        writing.add(default.name, code)
+        if default.name not in inherited:
+            writing.add(default.name, code)
     todo = assumed_defaults(writing.unit)
     if todo:
         writing.tell(todo)
@@ -324,7 +345,12 @@ def _parallelism(writing: Writing) -> None:
     if not turned_off:
         writing.tell("sequence parallelism has no native twin yet: activations take more memory")
     assert size is not None
-    trained = [each for each in writing.unit.trainings if writing.source in each.sources]
+    own = (writing.source.call, writing.source.parsed)
+    trained = [
+        each
+        for each in writing.unit.trainings
+        if any((source.call, source.parsed) == own for source in each.sources)
+    ]
     if not any(each.loads for each in trained):
         writing.tell(
             f"the model that is trained is not loaded in this file: give its `from_pretrained` "
@@ -334,11 +360,22 @@ def _parallelism(writing: Writing) -> None:
 
 def _precision(writing: Writing) -> None:
     """What `bf16` meant; the dtype of the weights is written where the model is loaded."""
+    if writing.spread:
+        return
     found = precision_of(writing.unit, writing.source)
     if found.autocast:
         writing.keep("bf16")
     for todo in found.todo:
         writing.tell(todo, Numerics.DTYPE)
+
+
+def _resuming(writing: Writing) -> None:
+    """0.1.0 to 0.3.0 resumed inside an epoch at its first batch."""
+    unit = writing.unit
+    if writing.exact and not unit.before("0.1.0") and unit.before(OWN_CLASS):
+        trained = [each for each in unit.trainings if writing.source in each.sources]
+        if any(resumed(unit, each) is not None for each in trained):
+            writing.add("ignore_data_skip", "True")
 
 
 def _trackers(writing: Writing) -> None:
@@ -369,6 +406,7 @@ SETTLERS: tuple[Callable[[Writing], None], ...] = (
     _parallelism,
     _precision,
     _trackers,
+    _resuming,
     _owner,
 )
 """What writes the fields whose meaning moved; a codemod with more fields adds its own."""

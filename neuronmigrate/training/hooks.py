@@ -107,10 +107,7 @@ def derive_trainer(unit: Unit, use: Use, native: str) -> None:
     site, group = unit.site, unit.group
     owner = next(each for each in site.ancestors(use.chain) if isinstance(each, cst.ClassDef))
     group.rename(use, native)
-    short = native.rpartition(".")[2]
-    group.fixed(
-        use.chain, use.name, f"the class derives from {short}; its hooks are answered for where they stand"
-    )
+    unit.say(use.chain, use.name, f"the class derives from {native.rpartition('.')[2]}")
     _hooks(unit, owner)
 
 

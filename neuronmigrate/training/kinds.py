@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from neuronmigrate.training.fields import DEFAULTS, FIELDS, Default, Field
+from neuronmigrate.training.trl_fields import ORPO_DEFAULTS, ORPO_FIELDS, SFT_DEFAULTS, SFT_FIELDS
 
 
 @dataclass(frozen=True)
@@ -30,49 +31,52 @@ class TrainerKind:
     """The native class of its arguments."""
 
 
-def _under(modules: str, names: Mapping[str, str]) -> dict[str, str]:
-    return {
-        f"optimum.neuron{module and '.' + module}.{name}": native
+def _under(modules: str, *names: str) -> list[str]:
+    """Names at the top of optimum.neuron and in modules below it."""
+    return [
+        f"optimum.neuron.{f'{module}.' if module else ''}{name}"
         for module in ("", *modules.split())
-        for name, native in names.items()
-    }
+        for name in names
+    ]
 
 
 _TRAINING_ARGUMENTS = ArgumentsKind("transformers.TrainingArguments")
 _SEQ2SEQ_ARGUMENTS = ArgumentsKind("transformers.Seq2SeqTrainingArguments")
+_SFT_ARGUMENTS = ArgumentsKind("trl.SFTConfig", SFT_FIELDS, SFT_DEFAULTS)
+_ORPO_ARGUMENTS = ArgumentsKind("trl.experimental.orpo.ORPOConfig", ORPO_FIELDS, ORPO_DEFAULTS)
 
 ARGUMENTS: dict[str, ArgumentsKind] = {
     **dict.fromkeys(
-        _under(
-            "training_args trainers trainers.training_args",
-            {"NeuronTrainingArguments": "", "TrainiumTrainingArguments": ""},
-        ),
-        _TRAINING_ARGUMENTS,
+        _under("training_args", "NeuronTrainingArguments", "TrainiumTrainingArguments"), _TRAINING_ARGUMENTS
     ),
+    "optimum.neuron.trainers.NeuronTrainingArguments": _TRAINING_ARGUMENTS,
+    "optimum.neuron.trainers.training_args.NeuronTrainingArguments": _TRAINING_ARGUMENTS,
     **dict.fromkeys(
-        _under(
-            "training_args trainers",
-            {"Seq2SeqNeuronTrainingArguments": "", "Seq2SeqTrainiumTrainingArguments": ""},
-        ),
+        _under("training_args", "Seq2SeqNeuronTrainingArguments", "Seq2SeqTrainiumTrainingArguments"),
         _SEQ2SEQ_ARGUMENTS,
     ),
+    **dict.fromkeys(
+        _under("trainers trainers.sft_config utils utils.trl_utils", "NeuronSFTConfig"), _SFT_ARGUMENTS
+    ),
+    **dict.fromkeys(_under("utils utils.trl_utils", "NeuronORPOConfig"), _ORPO_ARGUMENTS),
 }
 """By legacy name, of all codemods: a trainer and its arguments may belong to two of them."""
 
 _TRAINER = TrainerKind("transformers.Trainer", "transformers.TrainingArguments")
 _SEQ2SEQ_TRAINER = TrainerKind("transformers.Seq2SeqTrainer", "transformers.Seq2SeqTrainingArguments")
+_SFT_TRAINER = TrainerKind("trl.SFTTrainer", "trl.SFTConfig")
+_ORPO_TRAINER = TrainerKind("trl.experimental.orpo.ORPOTrainer", "trl.experimental.orpo.ORPOConfig")
 
 TRAINERS: dict[str, TrainerKind] = {
-    **dict.fromkeys(
-        _under("trainers trainers.transformers", {"NeuronTrainer": "", "TrainiumTrainer": ""}), _TRAINER
-    ),
-    **dict.fromkeys(
-        _under("trainers", {"Seq2SeqNeuronTrainer": "", "Seq2SeqTrainiumTrainer": ""}), _SEQ2SEQ_TRAINER
-    ),
+    **dict.fromkeys(_under("trainers", "NeuronTrainer", "TrainiumTrainer"), _TRAINER),
+    "optimum.neuron.trainers.transformers.NeuronTrainer": _TRAINER,
+    **dict.fromkeys(_under("trainers", "Seq2SeqNeuronTrainer", "Seq2SeqTrainiumTrainer"), _SEQ2SEQ_TRAINER),
+    **dict.fromkeys(_under("trainers trainers.sft_trainer", "NeuronSFTTrainer"), _SFT_TRAINER),
+    **dict.fromkeys(_under("trainers", "NeuronORPOTrainer"), _ORPO_TRAINER),
 }
 """By legacy name, of all codemods."""
 
-PARSERS = frozenset(_under("hf_argparser", {"NeuronHfArgumentParser": "", "TrainiumHfArgumentParser": ""}))
+PARSERS = frozenset(_under("hf_argparser", "NeuronHfArgumentParser", "TrainiumHfArgumentParser"))
 """The argument parsers of Optimum Neuron."""
 NATIVE_PARSERS = frozenset(
     {
@@ -97,15 +101,17 @@ PARSING = frozenset(
 )
 """Methods of a parser that give the objects, in the order of the classes."""
 
-MODELS = frozenset(
-    f"optimum.neuron.models.training{module}.{name}"
-    for module in ("", ".modeling_auto", ".llama", ".llama.modeling_llama", ".granite", ".qwen3")
-    for name in (
-        "GraniteForCausalLM",
-        "LlamaForCausalLM",
-        "NeuronModel",
-        "NeuronModelForCausalLM",
-        "Qwen3ForCausalLM",
-    )
-)
-"""Training classes of models that Optimum Neuron implements itself, from 0.2.0 on."""
+MODELS = {
+    f"optimum.neuron.models.training{module}.{name}": f"transformers.{native}"
+    for module, names in {
+        "": "NeuronModel NeuronModelForCausalLM GraniteForCausalLM LlamaForCausalLM Qwen3ForCausalLM",
+        ".granite.modeling_granite": "GraniteForCausalLM GraniteModel",
+        ".llama": "LlamaForCausalLM",
+        ".llama.modeling_llama": "LlamaForCausalLM LlamaModel",
+        ".modeling_auto": "NeuronModel NeuronModelForCausalLM",
+        ".qwen3.modeling_qwen3": "Qwen3ForCausalLM Qwen3Model",
+    }.items()
+    for name in names.split()
+    for native in [name.replace("NeuronModel", "AutoModel")]
+}
+"""Training classes of models that Optimum Neuron implements itself, from 0.2.0 on, and the native ones."""

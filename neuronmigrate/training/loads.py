@@ -59,7 +59,8 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
     if [edits.code_of(arg) for arg in args] == [edits.code_of(arg) for arg in load.args]:
         return [*weights.todo, *split.todo]
     site.keywords.append((name, "dtype"))
-    group.replace(load, edits.with_arguments(load, args))
+    new = edits.with_arguments(load, args)
+    group.replace(load, edits.wrapped(new, load, site.module.default_indent))
     return [*weights.todo, *split.todo]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, effects
 from neuronmigrate.loads.arguments import constant, means_the_same
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site
@@ -99,7 +99,8 @@ def split_by(
     if is_one(size):
         return found
     known = here or means_the_same(site, size, at)
-    if not edits.is_literal(size) and not (edits.is_pure(size) and known):
+    moves = edits.is_pure(size) or (here and effects.is_harmless(size, site.name_of))
+    if not edits.is_literal(size) and not (moves and known):
         found.refused = (
             f"the tensor parallel size `{edits.short(size)}` is not known where the model is loaded: give it "
             "there as `distributed_config=DistributedConfig(tp_size=...)`"

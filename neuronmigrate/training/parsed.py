@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import libcst as cst
 
+from neuronmigrate import edits
 from neuronmigrate.edits import Statement
+from neuronmigrate.loads.arguments import Load
 from neuronmigrate.site import Use
 from neuronmigrate.training.arguments import assumed_defaults, old_defaults
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
-from neuronmigrate.training.kinds import ARGUMENTS
+from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
 from neuronmigrate.training.parallel import CONFIG_FIELDS, lazy_load_of
 from neuronmigrate.training.unit import Source, Unit, reads_of
-
-CLASS = "NeuronTrainingArguments"
-"""The name of the class that is written, if it is free."""
 
 STAYING = {
     "evaluation_strategy": ("str", '"no"'),
@@ -67,6 +66,31 @@ def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
     return found
 
 
+def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:
+    """The arguments of a call without the fields that only the script's own class has.
+
+    `**training_args.to_dict()` brings them in where a parser filled a class that keeps some.
+    """
+    args = []
+    taken = unit.taken_over(load.call)
+    for arg in load.args:
+        names = [
+            name
+            for source in taken.get(arg, ())
+            if source.parsed is not None
+            for name in staying(unit, source)
+        ]
+        if names:
+            kept = unit.group.expression(
+                "{{key: value for key, value in {fields}.items() if key not in {names}}}",
+                fields=arg.value.deep_clone(),
+                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)]),
+            )
+            arg = arg.with_changes(value=kept)
+        args.append(arg)
+    return args
+
+
 def write_class(unit: Unit, source: Source) -> cst.Name:
     """A dataclass with the old defaults, above its first use."""
     kind = ARGUMENTS[source.name]
@@ -79,7 +103,13 @@ def write_class(unit: Unit, source: Source) -> cst.Name:
         f'    """The arguments of a training run, with the defaults of optimum-neuron {unit.release}."""\n\n'
         f"{body}\n"
     )
-    return unit.group.helper(CLASS, code)
+    return unit.group.helper(_class_name(kind), code)
+
+
+def _class_name(kind: ArgumentsKind) -> str:
+    """The name of the class that is written, if it is free."""
+    short = kind.native.rpartition(".")[2]
+    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Neuron{short}"
 
 
 def field_lines(unit: Unit, source: Source, present: frozenset[str]) -> list[Statement]:

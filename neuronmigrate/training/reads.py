@@ -9,7 +9,7 @@ from neuronmigrate.loads.arguments import constant, means_the_same
 from neuronmigrate.site import Site
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import MODELS
-from neuronmigrate.training.parallel import CONFIG_FIELDS, lazy_load_of
+from neuronmigrate.training.parallel import CONFIG_FIELDS, is_one, lazy_load_of
 from neuronmigrate.training.parsed import STAYING
 from neuronmigrate.training.unit import Source, Unit, reads_of
 
@@ -52,6 +52,10 @@ def _write_value(unit: Unit, node: cst.Attribute, sources: tuple[Source, ...]) -
         default = "True"
     values = {edits.code_of(value): value for each in sources if (value := unit.told(each, name)) is not None}
     value = next(iter(values.values())) if values else cst.parse_expression(default)
+    if name == "logging_dir" and not values:
+        todo = "TensorBoard writes to `runs` in the output folder, or to TENSORBOARD_LOGGING_DIR"
+        site.mark(node, f"training_args.{name}", f"the native arguments have no `{name}`", todo)
+        return
     value = constant(site, value)
     known = edits.is_literal(value) or (edits.is_pure(value) and means_the_same(site, value, node))
     if len(values) > 1 or not known:
@@ -97,9 +101,12 @@ def _arithmetic(unit: Unit) -> None:
         ("world_size", "it was the number of data parallel processes, natively it is that of all processes"),
         ("train_batch_size", "it was the batch of all processes, natively it is that of one"),
     ):
-        for node, _ in reads_of(unit.site, unit, name):
-            group = unit.group
-            group.review(node, f"training_args.{name}", f"`{name}` is read", todo)
+        for node, sources in reads_of(unit.site, unit, name):
+            whole = all(
+                each.call is not None and is_one(unit.told(each, "tensor_parallel_size")) for each in sources
+            )
+            if name != "world_size" or not whole:
+                unit.say(node, f"training_args.{name}", f"`{name}` is read", [todo])
 
 
 def renamed_reads(unit: Unit) -> list[str]:

@@ -10,10 +10,11 @@ from neuronmigrate import edits
 from neuronmigrate.loads.arguments import Given, Load, Table, sorted_arguments
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
+from neuronmigrate.training import trl_trainer
 from neuronmigrate.training.fields import OWN_CLASS
 from neuronmigrate.training.kinds import MODELS, TRAINERS
 from neuronmigrate.training.loads import write_load
-from neuronmigrate.training.unit import Training, Unit
+from neuronmigrate.training.unit import Training, Unit, resumed
 
 LEADING = ("model", "args", "data_collator", "train_dataset", "eval_dataset")
 """The first parameters, the same in every release and natively."""
@@ -66,12 +67,17 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         written.args = _renamed(training)
     else:
         native = TRAINERS[training.name].native
-        load = sorted_arguments(site, use, training.call, native, trainer_table(unit.release))
+        is_trl = native.startswith("trl.")
+        table = trl_trainer.trainer_table(unit, native) if is_trl else trainer_table(unit.release)
+        load = sorted_arguments(site, use, training.call, native, table)
+        if is_trl:
+            written.todo += trl_trainer.settle(unit, training, load, native)
         written.refused = load.refused
         written.todo += load.todo
         written.args = load.args
         written.load = load
-        _default_collator(unit, training, load, written)
+        if not is_trl:
+            _default_collator(unit, training, load, written)
         if not training.derived:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
     for call in training.loads:
@@ -99,7 +105,7 @@ def _default_collator(unit: Unit, training: Training, load: Load, written: Writt
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
         return
-    if "data_collator" in load.given or not TRAINERS[training.name].native.startswith("transformers."):
+    if "data_collator" in load.given:
         return
     assert written.args is not None
     written.args.append(
@@ -118,12 +124,19 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     exact = site.settings.exact
     names = [site.name_of(call.func) or "" for call in training.loads]
     custom = any(name.rpartition(".")[0] in MODELS for name in names)
-    causal = any("CausalLM" in name for name in names)
+    causal = any("CausalLM" in name for name in names) and "ORPO" not in training.name
     again = "" if own else ", the same in each epoch"
-    written.todo.append(
-        f"with several processes the data came in an order of seed 0{again}; natively it follows `seed`"
-    )
+    order = f"with several processes the data came in an order of seed 0{again}"
+    if has_twin(unit, training):
+        written.todo.append(f"{order}: `{SAME_ORDER}` deals it out so")
+    else:
+        written.todo.append(f"{order}; natively it follows `seed`")
     written.numerics = Numerics.RANDOM
+    counts = exact and not own and _accumulates(unit, training) and not _gives(unit, training, "max_steps")
+    if counts and _after(unit, training, _UPDATES, batches=unit.group.fresh("batches")):
+        written.todo.append("the updates are counted as before")
+        if unit.before("0.1.0"):
+            written.todo.append("the rest of an epoch is not taken over into the next one, as it was")
     if own and not custom and any(name.startswith("transformers.") for name in names):
         written.todo.append(
             "where the model's forward takes `**kwargs`, the loss in the log was too small by the number of "
@@ -150,6 +163,52 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
     written.todo += _resumes(unit, training)
 
 
+SAME_ORDER = "SameOrderTrainer"
+_UPDATES = """
+{batches} = math.ceil(
+    len({trainer}.train_dataset) / ({trainer}.args.train_batch_size * {trainer}.args.world_size)
+)
+{trainer}.args.max_steps = math.ceil(
+    {trainer}.args.num_train_epochs * max(1, {batches} // {trainer}.args.gradient_accumulation_steps)
+)
+"""
+_TWIN = """
+class {name}(transformers.Trainer):
+    \"""Deals the rows out to several processes in the order that optimum-neuron had.\"""
+
+    def get_train_dataloader(self):
+        if self.args.world_size == 1:
+            return super().get_train_dataloader()
+        sampler = torch.utils.data.DistributedSampler(
+            self.train_dataset, num_replicas=self.args.world_size, rank=self.args.process_index, shuffle=True
+        )
+        loader = torch.utils.data.DataLoader(
+            self.train_dataset,
+            batch_size=self.args.train_batch_size,
+            sampler=sampler,
+            collate_fn=self._get_collator_with_removed_columns(self.data_collator, "training"),
+            drop_last=self.args.dataloader_drop_last,
+        )
+"""
+_RESHUFFLED = "        loader.set_epoch = sampler.set_epoch\n"
+
+
+def has_twin(unit: Unit, training: Training) -> bool:
+    """Whether the old order of the data is written out, as a class that derives from Trainer."""
+    native = TRAINERS[training.name].native
+    return unit.site.settings.exact and not training.derived and native == "transformers.Trainer"
+
+
+def twin(unit: Unit) -> cst.Name:
+    """The class with the old order of the data, above its first use."""
+    code = _TWIN + ("" if unit.before(OWN_CLASS) else _RESHUFFLED) + "        return loader\n"
+    return unit.group.helper(SAME_ORDER, code)
+
+
+def _gives(unit: Unit, training: Training, name: str) -> bool:
+    return any(unit.told(source, name) is not None for source in training.sources)
+
+
 def _accumulates(unit: Unit, training: Training) -> bool:
     return any(
         (value := unit.told(source, "gradient_accumulation_steps")) is not None
@@ -170,7 +229,7 @@ def pads_left(site: Site) -> bool:
     return False
 
 
-def _after(unit: Unit, training: Training, template: str) -> bool:
+def _after(unit: Unit, training: Training, template: str, **holes: cst.BaseExpression) -> bool:
     """Write a statement about a trainer after it is made; False if it has no name."""
     site = unit.site
     assign = site.parent(training.call)
@@ -178,35 +237,25 @@ def _after(unit: Unit, training: Training, template: str) -> bool:
     if not isinstance(assign, cst.Assign) or not isinstance(line, cst.SimpleStatementLine):
         return False
     target = assign.targets[0].target
-    new = unit.group.statements(template, trainer=target.deep_clone())
+    new = unit.group.statements(template.lstrip(), trainer=target.deep_clone(), **holes)
     unit.group.insert(line, new, before=False)
     return True
 
 
 def _resumes(unit: Unit, training: Training) -> list[str]:
     """What is said of training that resumes from a checkpoint."""
-    site = unit.site
-    for use in site.flow.uses_of(training.call).uses:
-        func = site.parent(use.node)
-        call = site.parent(func) if isinstance(func, cst.Attribute) else None
-        if (
-            not isinstance(func, cst.Attribute)
-            or func.attr.value != "train"
-            or not isinstance(call, cst.Call)
-        ):
-            continue
-        given = edits.arguments(call, ("resume_from_checkpoint",)).value("resume_from_checkpoint")
-        if given is None or edits.code_of(given) in ("None", "False"):
-            continue
-        line = site.positions.span(call).line
-        if not unit.before(OWN_CLASS):
-            return [
-                f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: "
-                "of an old one load the weights with `from_pretrained`"
-            ]
-        if not unit.before("0.1.0"):
-            return [
-                f"line {line}: {unit.release} resumed inside an epoch at its first batch; natively the "
-                "batches that were seen are skipped, unless `ignore_data_skip=True` is given"
-            ]
-    return []
+    call = resumed(unit, training)
+    if call is None:
+        return []
+    line = unit.site.positions.span(call).line
+    if not unit.before(OWN_CLASS):
+        return [
+            f"line {line}: 0.4.x could not resume; natively it does, but only from a native checkpoint: "
+            "of an old one load the weights with `from_pretrained`"
+        ]
+    if unit.before("0.1.0") or unit.site.settings.exact:
+        return []
+    return [
+        f"line {line}: {unit.release} resumed inside an epoch at its first batch, which was a fault; "
+        "natively the batches that were seen are skipped"
+    ]

@@ -6,6 +6,7 @@ round. So all codemods of training put their edits into one group for each file.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, written
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
+from neuronmigrate.training.evidence import Evidence, newest
 from neuronmigrate.training.fields import Fate, rule
 from neuronmigrate.training.kinds import (
     ARGUMENTS,
@@ -31,7 +33,7 @@ from neuronmigrate.training.kinds import (
 _PARSED = re.compile(r"\(\)\.(\w+)\(\)\[(\d+)\]$")
 
 
-@dataclass(eq=False, frozen=True)
+@dataclass(frozen=True)
 class Source:
     """What makes an object of training arguments."""
 
@@ -62,7 +64,7 @@ class Training:
     args: cst.BaseExpression | None
     model: cst.BaseExpression | None
     sources: tuple[Source, ...] = ()
-    """What may have made its arguments."""
+    """What may have made its arguments; first what those were taken over from, by `to_dict()`."""
     loads: tuple[cst.Call, ...] = ()
     """The calls of this file that may have made its model."""
     peft: bool = False
@@ -83,9 +85,17 @@ class Unit:
     written: set[cst.CSTNode] = field(default_factory=set)
     """Loads of models that have their edit."""
 
+    @functools.cached_property
+    def evidence(self) -> Evidence | None:
+        """What the names in the file tell of its release, where nothing else does."""
+        legacy = self.site.project.legacy_of(self.site.path)
+        return newest(self.site, str(legacy.release)) if legacy.assumed else None
+
     @property
     def release(self) -> str:
         """The release of optimum-neuron that the file was written for."""
+        if self.evidence is not None:
+            return self.evidence.release
         return str(self.site.project.legacy_of(self.site.path).release)
 
     @property
@@ -135,7 +145,7 @@ class Unit:
         if call not in self.read:
             kind = ARGUMENTS[source.name]
             use = self.use_of(source.name, call)
-            table = table_of(kind, self.release)
+            table = replace(table_of(kind, self.release), spread=self._take_over)
             if source.owner is not None:
                 table = replace(table, kept=table.kept | self.fields_of(source.owner))
             elif source.derived:
@@ -171,6 +181,30 @@ class Unit:
     def told(self, source: Source, name: str) -> cst.BaseExpression | None:
         """What the constructor of arguments is given for a field; None for nothing, or for no constructor."""
         return None if source.call is None else self.arguments_of(source).told.get(name)
+
+    def taken_over(self, call: cst.Call) -> dict[cst.Arg, tuple[Source, ...]]:
+        """The `**training_args.to_dict()` among the arguments of a call, and what made those arguments."""
+        found = {}
+        for arg in call.args:
+            made = self.site.flow.origin_of(arg.value).producers if arg.star == "**" else ()
+            nodes = [each.node for each in made]
+            if len(nodes) != 1 or not isinstance(nodes[0], cst.Call):
+                continue
+            func = nodes[0].func
+            if isinstance(func, cst.Attribute) and func.attr.value == "to_dict":
+                sources = self.sources(func.value)
+                if sources:
+                    found[arg] = sources
+        return found
+
+    def _take_over(self, site: Site, load: Load, arg: cst.Arg) -> bool:
+        """Let a dictionary of the fields of other training arguments stand: those are answered for."""
+        if arg not in self.taken_over(load.call):
+            return False
+        load.args.append(arg)
+        if isinstance(arg.value, cst.Name):
+            load.still_read.update(site.names.bindings_at(arg.value))
+        return True
 
     def training_of(self, load: cst.Call) -> Training | None:
         """The trainer of this file that trains the model which a call loads."""
@@ -280,7 +314,15 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
                 given.setdefault(("model", "args")[index], arg.value)
         training = Training(call, name, owner, derived, given.get("args"), given.get("model"))
         if training.args is not None:
-            training.sources = unit.sources(training.args)
+            own = unit.sources(training.args)
+            behind = [
+                each
+                for source in own
+                if source.call is not None
+                for sources in unit.taken_over(source.call).values()
+                for each in sources
+            ]
+            training.sources = (*behind, *own)
         if training.model is not None:
             training.loads = tuple(dict.fromkeys(_loads(site, training, training.model, 0)))
         config = given.get("peft_config")
@@ -379,3 +421,16 @@ def reads_of(site: Site, unit: Unit, attribute: str) -> Iterator[tuple[cst.Attri
             sources = unit.sources(node.value)
             if sources:
                 yield node, sources
+
+
+def resumed(unit: Unit, training: Training) -> cst.Call | None:
+    """The call of a trainer's `train` that goes on from a checkpoint."""
+    site = unit.site
+    for use in site.flow.uses_of(training.call).uses:
+        func = site.parent(use.node)
+        call = site.parent(func) if isinstance(func, cst.Attribute) else None
+        if isinstance(func, cst.Attribute) and func.attr.value == "train" and isinstance(call, cst.Call):
+            given = edits.arguments(call, ("resume_from_checkpoint",)).value("resume_from_checkpoint")
+            if given is not None and edits.code_of(given) not in ("None", "False"):
+                return call
+    return None
