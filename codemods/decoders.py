@@ -49,6 +49,7 @@ from neuronmigrate.loads.generate import (
     asked,
     asked_by,
     cap,
+    configuration_class,
     move_together,
     pad_left,
 )
@@ -806,9 +807,9 @@ class Decoders(_Compiled):
     def _after(self, site: Site, group: Group, load: Load, model: cst.BaseExpression) -> list[Statement]:
         lines = []
         if not era_of(site, load).hlo:
+            config = configuration_class(site)
             lines += group.statements(
-                "{model}.generation_config = "
-                "transformers.GenerationConfig.from_model_config({model}.config)\n",
+                f"{{model}}.generation_config = {config}.from_model_config({{model}}.config)\n",
                 model=model.deep_clone(),
             )
         lines += group.statements(
