@@ -49,6 +49,7 @@ from neuronmigrate.loads.generate import (
     asked,
     asked_by,
     cap,
+    configuration_class,
     move_together,
     pad_left,
 )
@@ -806,9 +807,9 @@ class Decoders(_Compiled):
     def _after(self, site: Site, group: Group, load: Load, model: cst.BaseExpression) -> list[Statement]:
         lines = []
         if not era_of(site, load).hlo:
+            config = configuration_class(site)
             lines += group.statements(
-                "{model}.generation_config = "
-                "transformers.GenerationConfig.from_model_config({model}.config)\n",
+                f"{{model}}.generation_config = {config}.from_model_config({{model}}.config)\n",
                 model=model.deep_clone(),
             )
         lines += group.statements(
@@ -898,10 +899,20 @@ class Decoders(_Compiled):
                 LOW_LEVEL[low[0]],
             )
             return []
-        if isinstance(call, cst.Call):
-            _speculate(site, group, load, call, asks)
         era = era_of(site, load)
-        todo = _on_processors(site, load, era, asks)
+        ignored = _ignored_processors(site, load, era, asks)
+        if isinstance(call, cst.Call):
+            gone = [asks.direct[name] for name in ignored if name in asks.direct and site.settings.exact]
+            ignored = [name for name in ignored if asks.direct.get(name) not in gone]
+            site.notes.setdefault("removed", set()).update(gone)
+            for arg in gone:
+                load.drop(arg.value)
+            args = [*(arg for arg in call.args if arg not in gone), *_speculated(site, load, asks)]
+            if args != list(call.args):
+                group.replace(call, edits.with_arguments(call, args))
+            if era.hlo and era.release >= (0, 0, 18) and asks.samples() and site.settings.exact:
+                group.insert(site.statement(call), group.statements("torch.manual_seed(0)\n"))
+        todo = _on_processors(ignored)
         if asks.samples():
             load.numerics = Numerics.RANDOM
             todo.append(_on_sampling(era))
@@ -978,25 +989,29 @@ class Decoders(_Compiled):
         todo += self._on_generate(site, group, load, call, asks)
 
 
-def _speculate(site: Site, group: Group, load: Load, call: cst.Call, asks: Asked) -> None:
-    """Write how many tokens an assistant proposes, which was compiled in."""
+def _speculated(site: Site, load: Load, asks: Asked) -> list[cst.Arg]:
+    """How many tokens an assistant proposes, which was compiled in."""
     length = load.values.get("speculation_length")
     if "assistant_model" not in asks.direct or not isinstance(length, cst.Integer) or length.value == "0":
-        return
-    if "num_assistant_tokens" not in asks.settings:
-        site.keywords.append(("transformers.AutoModelForCausalLM.generate", "num_assistant_tokens"))
-        ahead = edits.keyword("num_assistant_tokens", length.deep_clone())
-        group.replace(call, edits.with_arguments(call, [*call.args, ahead]))
+        return []
+    if "num_assistant_tokens" in asks.settings:
+        return []
+    site.keywords.append(("transformers.AutoModelForCausalLM.generate", "num_assistant_tokens"))
+    return [edits.keyword("num_assistant_tokens", length.deep_clone())]
 
 
-def _on_processors(site: Site, load: Load, era: Era, asks: Asked) -> list[str]:
-    """Say which logits processors act now: sampling on the device left them out."""
+def _ignored_processors(site: Site, load: Load, era: Era, asks: Asked) -> list[str]:
+    """The keywords of logits processors that sampling on the device left out."""
     if era.hlo:
         return []
     given = load.values.get("on_device_sampling")
     on_device = edits.code_of(given) == "True" if given is not None else _spelled(site, load) != "constructor"
-    names = asks.processors()
-    if not on_device or not names:
+    return asks.processors() if on_device else []
+
+
+def _on_processors(names: list[str]) -> list[str]:
+    """Say which logits processors act now."""
+    if not names:
         return []
     said = ", ".join(f"`{name}`" for name in names)
     was, act = ("was", "acts") if len(names) == 1 else ("were", "act")

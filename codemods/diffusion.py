@@ -230,7 +230,10 @@ class Pipelines(Family):
         if what.guided and not is_lcm(site, names, told) and _is_unguided(site, both, load.todo):
             load.values["guidance_scale"] = cst.Float("1.0")
         _settle_parts(site, load)
-        if what.checked and not load.given & {"safety_checker"}:
+        if what.checked and not load.given & {"safety_checker"} and site.settings.exact:
+            load.given.add("safety_checker")
+            load.args.append(edits.keyword("safety_checker", cst.Name("None")))
+        elif what.checked and not load.given & {"safety_checker"}:
             load.todo.append(
                 "a safety checker, never loaded before, runs now if the repository has one "
                 "(`safety_checker=None` leaves it out)"

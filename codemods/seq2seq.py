@@ -172,7 +172,7 @@ class EncoderDecoders(Family):
             return Moved(written.refused)
         todo: list[str] = []
         if is_t5:
-            todo += [*_ignored(written), *_configured(site, written)]
+            todo += [*_ignored(written, load), *_configured(site, written)]
         if load.known:
             if is_t5:
                 self._beams(site, load, written, todo)
@@ -201,7 +201,7 @@ class EncoderDecoders(Family):
         written.read(PARAMETERS if is_t5 else GENERATE_WHISPER.positional)
         if written.refused:
             return Moved(written.refused)
-        todo = [*_ignored(written), *_configured(site, written)] if is_t5 else []
+        todo = [*_ignored(written, None), *_configured(site, written)] if is_t5 else []
         if is_t5 and "do_sample" not in written.given:
             written.add("do_sample", cst.Name("False"))
         return self._moved(site, group, call, written, is_t5, todo, half=True)
@@ -343,9 +343,16 @@ def _beams_of(load: Load) -> cst.BaseExpression:
     return cst.Integer("1") if beams is None or edits.code_of(beams) == "None" else beams
 
 
-def _ignored(written: _Call) -> list[str]:
-    """What is said of keywords that had no effect."""
+def _ignored(written: _Call, load: Load | None) -> list[str]:
+    """What is said of keywords that had no effect; `--exact` leaves them out."""
     names = sorted(name for name in written.given if name and name not in HEEDED | {"num_beams"})
+    if written.site.settings.exact and load is not None:
+        gone = [arg for arg in written.args if arg.keyword is not None and arg.keyword.value in names]
+        written.args = [arg for arg in written.args if arg not in gone]
+        written.site.notes.setdefault("removed", set()).update(gone)
+        for arg in gone:
+            load.drop(arg.value)
+        names = sorted(set(names) - {arg.keyword.value for arg in gone if arg.keyword is not None})
     if not names:
         return []
     shown = ", ".join(f"`{name}`" for name in names)

@@ -59,6 +59,8 @@ _EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "Imag
 # What reads token ids or other tensors on any device.
 _READERS = frozenset({"batch_decode", "convert_ids_to_tokens", "decode"})
 _TAKEN = frozenset({"cpu", "item", "tolist"})
+# What compiled models let go of, and native ones act on.
+_IGNORED = frozenset({"labels", "return_dict"})
 _LABELS = "`labels` was ignored before; now a loss is computed and comes first in the output"
 
 
@@ -142,6 +144,7 @@ def move_call(
     half: bool = False,
     prepare: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
     home: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
+    finish: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
 ) -> Moved:
     """Move the inputs of a call of a model, switch gradients off, bring the outputs back.
 
@@ -149,8 +152,9 @@ def move_call(
     write where they are not those that stand there: made of these, and of new ones that need no move.
     `as_float32` says that floating point outputs were float32 and are not by themselves: numpy has no
     bfloat16. `half` says that the weights may be of another dtype than float32, so that float inputs
-    are cast. `prepare` changes the sole input before it is moved. `home` brings a whole output back where
-    it is given, whatever it is and wherever it goes: a call that waited for its output still does.
+    are cast. `prepare` changes the sole input before it is moved, and `finish` the one tensor that it gives
+    once that is on the CPU. `home` brings a whole output back where it is given, whatever it is and wherever
+    it goes: a call that waited for its output still does.
 
     All models that may be called here have to share the group: what another of them has moved already
     is not moved again.
@@ -177,7 +181,9 @@ def move_call(
             if not _goes_home(site, call, as_float32):
                 new = home(new)
         elif convention.tensor and not _gives_object(site, call):
-            if not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
+            if finish is not None:
+                new = finish(_home(new, as_float32))
+            elif not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
                 new = _home(new, as_float32)
         else:
             outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
@@ -348,6 +354,8 @@ class _Inputs:
         for arg in args:
             if arg.star == "*" and not self.convention.tensors:
                 raise _Refused(f"its inputs come as `*{edits.short(arg.value)}`")
+        if self.site.settings.exact and not self.convention.inputs:
+            args = [arg for arg in args if arg.keyword is None or arg.keyword.value not in _IGNORED]
         if self.convention.sole:
             return self.only(args)
         if self.convention.packed and len(args) == 1 and self.is_packed(args[0]):

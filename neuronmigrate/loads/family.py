@@ -158,6 +158,13 @@ class Family:
             group = site.group(use)
             group.rename(use, self.base, alias=same)
             group.fixed(use.chain, use.name, f"as a type it is any {base}")
+        elif is_isinstance(site, use.chain) and self._stays(site, use):
+            site.mark(
+                use.whole,
+                use.name,
+                "a load of this class stays a legacy one, and its objects are tested for here",
+                f"test for any {base} once that load is a native one",
+            )
         elif is_isinstance(site, use.chain):
             group = site.group(use)
             group.rename(use, self.base, alias=same)
@@ -237,6 +244,13 @@ class Family:
             f"nothing here loads with `{derived.node.name.value}`; where it is done, {self.advice(use)}",
         )
 
+    def _stays(self, site: Site, use: Use) -> bool:
+        """Whether a load of a class stays as it is in this file."""
+        self._decide_loads(site)
+        stay = site.notes.get("stay", set())
+        of_all = self.classes[use.claim] == self.base
+        return any((of_all or each.claim == use.claim) and each.call in stay for each in self.loads(site))
+
     def _call_itself(self, site: Site, group: Group, derived: Subclass) -> None:
         """Rewrite what the methods of a derived class call of their own object."""
         for call, method in own_calls(site, derived.node, self.methods):
@@ -282,6 +296,7 @@ class Family:
             if load.refused:
                 stay.add(load.call)
                 self._leave(site, load, load.refused)
+                site.notes.setdefault("stay", set()).add(load.call)
                 pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay, saved)
@@ -324,6 +339,7 @@ class Family:
         if group.refused:
             for load in loads:
                 self._leave(site, load, group.refused)
+                site.notes.setdefault("stay", set()).add(load.call)
             return
         for load in loads:
             # Each name comes in where the legacy import stands that this load uses.
