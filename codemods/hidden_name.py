@@ -17,6 +17,7 @@ import libcst as cst
 from neuronmigrate import catalogue, edits, probes
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
+from neuronmigrate.environment import ANSWERED
 from neuronmigrate.names import Kind, last_name
 from neuronmigrate.processes import xla_starts
 from neuronmigrate.site import Site
@@ -60,6 +61,8 @@ _SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
 def decide(site: Site, node: cst.SimpleString | cst.FormattedString | cst.ConcatenatedString) -> None:
     """Mark a string that names something legacy."""
     parent = site.parent(node)
+    if node in site.notes.get(ANSWERED, ()):
+        return
     if isinstance(parent, (cst.Expr, cst.ConcatenatedString, cst.FormattedStringExpression)):
         return
     text = _text(node)

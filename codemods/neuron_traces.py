@@ -37,9 +37,7 @@ TRACES = ("torch_neuronx.trace", f"{_IMPL}.trace.trace")
 # Keyword-only from the third on (torch_neuronx/xla_impl/trace.py, 1.0 to 2.8).
 TRACE_PARAMETERS = ("func", "example_inputs")
 # What only told the compiler how; a graph that changes its inputs is another matter.
-DROPPED = frozenset(
-    {"compiler_workdir", "cpu_backend", "inline_weights_to_neff", "options", "partitioner_config"}
-)
+DROPPED = frozenset({"cpu_backend", "inline_weights_to_neff", "options", "partitioner_config"})
 ALIASES = frozenset({"input_output_aliases", "states"})
 
 BATCHES = ("torch_neuronx.dynamic_batch", f"{_IMPL}.torchscript.dynamic_batch")
@@ -162,6 +160,8 @@ class Made:
     """For a load: the expression that builds the model again, and whether it has to be copied."""
     code: str = ""
     """For a load of what another file saves: the code there that builds the model."""
+    shared: bool = False
+    """Whether a load elsewhere in the file copies the model that is traced."""
     in_place: bool = False
     """Whether a load takes the place of the very module that it was traced from."""
     refused: str = ""
@@ -238,12 +238,8 @@ def _traces(site: Site) -> Iterator[Made]:
         bound = edits.arguments(use.call, TRACE_PARAMETERS)
         func, example = bound.value("func"), bound.value("example_inputs")
         names = {arg.keyword.value if arg.keyword else "" for arg in bound.extra}
-        if (
-            bound.spread
-            or func is None
-            or example is None
-            or not names <= DROPPED | ALIASES | {"compiler_args"}
-        ):
+        names = {name for name in names if not name.startswith("compiler_")}
+        if bound.spread or func is None or example is None or not names <= DROPPED | ALIASES:
             made.refused = "its arguments cannot be seen from here"
         elif any(name in ALIASES and not _is_empty(bound.value(name)) for name in names):
             made.refused = "it keeps state in outputs that are inputs of the next call"
@@ -388,7 +384,9 @@ def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExp
     func = edits.arguments(writer.use.call, TRACE_PARAMETERS).value("func")
     assert func is not None, "a trace without a function is refused"
     made.built = builder(site, func, made.call)
-    if made.built is None:
+    if made.built is not None:
+        writer.shared = writer.shared or made.built[1]
+    else:
         line = site.positions.span(writer.call).line
         made.refused = f"the model of line {line}, whose weights are in the file now, cannot be built here"
 
@@ -446,7 +444,7 @@ def _write_trace(site: Site, group: Group, made: Made, compile_name: cst.Name, t
         todo.append("weights that it reads have to be on the device")
     else:
         model = func_arg.value
-        if is_read_later(site, model, call):
+        if made.shared or is_read_later(site, model, call):
             copied = cst.Call(group.ref("copy.deepcopy", module_form=True), [cst.Arg(model)])
             func_arg = edits.positional(func_arg, copied)
         args = [edits.positional(func_arg), edits.positional(example_arg)]

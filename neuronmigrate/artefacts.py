@@ -564,6 +564,8 @@ class _Tracer(_Source):
             model, path = func.value, call.args[0]
         else:
             return
+        if isinstance(path, ast.Name) and path.id in given:
+            path = given[path.id][0]
         folder = text_of(path, self.constants)
         made, given = given.get(ast.unparse(model), (model, given))
         if not folder or not isinstance(made, ast.Call) or self.qualified(made.func) not in _TRACES:

@@ -6,7 +6,7 @@ import ast
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import catalogue, edits
 from neuronmigrate.artefacts import text_of
 from neuronmigrate.loads.arguments import only_binding
 from neuronmigrate.names import Binding, Kind
@@ -200,12 +200,15 @@ def _is_held(site: Site, name: cst.Name, at: cst.CSTNode) -> bool:
         each for each in everywhere if each not in here and min(orders) < names.order_of(each.node) < last
     ]
     gone = [
-        each
-        for each in names.nodes(cst.Del)
-        for inner in _names(each)
-        if inner.value == name.value and names.order_of(each) < last
+        each for each in names.nodes(cst.Del) if names.order_of(each) < last and _deletes(each, name.value)
     ]
     return not between and not gone
+
+
+def _deletes(statement: cst.Del, name: str) -> bool:
+    target = statement.target
+    targets = [each.value for each in target.elements] if isinstance(target, cst.Tuple) else [target]
+    return any(isinstance(each, cst.Name) and each.value == name for each in targets)
 
 
 _SUITES = (cst.IndentedBlock, cst.SimpleStatementSuite, cst.Module)
@@ -236,7 +239,7 @@ def standing(site: Site, load: cst.Call) -> tuple[cst.BaseExpression, bool] | No
     parent = site.parent(node)
     while isinstance(parent, cst.Arg):
         around = site.parent(parent)
-        if not isinstance(around, cst.Call) or parent is not around.args[0]:
+        if not isinstance(around, cst.Call):
             return None
         node, parent = around, site.parent(around)
     if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
@@ -259,12 +262,15 @@ def standing(site: Site, load: cst.Call) -> tuple[cst.BaseExpression, bool] | No
         held = bool(kept) and not any(each is None or edits.is_literal(each) for each in kept)
         return (target.deep_clone(), False) if held else None
     if given and not isinstance(holder, cst.Name):
-        return None
+        # A class of another module may keep it.
+        qualified = (site.name_of(func) if func is not None else None) or ""
+        facts = site.flow.facts
+        known = facts is not None and facts.knows(qualified) and facts.attribute_of(qualified, name)
+        return (target.deep_clone(), False) if known else None
     root = _names(holder)
     producers = site.flow.origin_of(root[0]).producers if root else ()
     loaded = producers and all(
-        each.name.partition(".")[0] in ("diffusers", "transformers") and ".from_pretrained" in each.name
-        for each in producers
+        ".from_pretrained" in each.name and not catalogue.is_legacy(each.name) for each in producers
     )
     return (target.deep_clone(), False) if loaded and name in _PARTS else None
 
