@@ -41,7 +41,7 @@ ONE_DIMENSION = {
 GETTERS = {
     f"{_STATE}.get_{kind}_{what}": (dimension, what)
     for kind, dimension in ONE_DIMENSION.items()
-    for what in ("group", "rank", "size", "src_rank")
+    for what in ("group", "rank", "size", *(("src_rank",) if dimension in ("dp", "tp") else ()))
 }
 LAYERS = {
     f"{path}.{layer}": layer
