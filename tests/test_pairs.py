@@ -56,7 +56,11 @@ ELSEWHERE = {
 """Pairs that are no fixture yet, and what they are about."""
 LEFT_TO_A_PERSON = frozenset({"16", "24", "26"})
 """Pairs in which something is marked: precision by variables, classes of archived libraries."""
-FOUND = {case.source.name.split(".")[0].removeprefix("pair_"): case for case in cases("before") if "pair_" in case.id}
+FOUND = {
+    case.source.name.split(".")[0].removeprefix("pair_"): case
+    for case in cases("before")
+    if "pair_" in case.id
+}
 
 
 @pytest.mark.parametrize("number", PAIRS)
