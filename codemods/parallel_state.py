@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import libcst as cst
 
-from neuronmigrate import edits, targets
+from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.meshes import (
     GETTERS,
     IS_INITIALIZED,
-    MAKE,
     PARAMETERS,
     STARTS,
     Where,
     dimension_of,
     is_default,
+    made_mesh,
     mesh_of,
     name_of_mesh,
-    shares_from,
+    update_one_by_one,
 )
 from neuronmigrate.site import Group, Site, Use
 
@@ -38,8 +38,6 @@ DESTROY = f"{STATE}.destroy_model_parallel"
 WORLD = f"{STATE}.get_world_group"
 FIRST = f"{STATE}.is_global_rank_zero"
 WHY = "a device mesh counts the ranks in the same order, tensor parallelism fastest"
-WIDE = 90
-"""Characters of a call up to which it stands on one line."""
 INSTEAD = {
     "group": 'mesh["{}"].get_group()',
     "rank": 'mesh["{}"].get_local_rank()',
@@ -70,16 +68,8 @@ def decide_start(site: Site, use: Use) -> None:
             before += group.statements("{name} = {value}\n", name=name, value=value)
             value = cst.Name(name.value)
         sizes[dimension] = cst.Integer("1") if is_default(value) or value is None else value
-    name = name_of_mesh(site, group)
-    function = shares_from(site)
-    if function is not None:
-        # Above whatever in the function may ask for it already.
-        body = [each for each in function.body.body if not _is_docstring(each)]
-        assert isinstance(body[0], edits.Statement)
-        group.insert(body[0], [_global(name)])
-    group.replace_statement(alone, [*before, *_make(group, name, sizes, mesh.dimensions)])
-    site.keywords.append((MAKE, "mesh_dim_names"))
-    if edits.code_of(sizes["tp"]) != "1" and _optimizers_one_by_one(site, group):
+    group.replace_statement(alone, [*before, *made_mesh(site, group, sizes, mesh.dimensions)])
+    if edits.code_of(sizes["tp"]) != "1" and update_one_by_one(site, group):
         todo = (
             "its optimizers get `foreach=False`, since sharded parameters and plain ones cannot be updated "
             "in one call; where a plan shards all of them it can go"
@@ -87,58 +77,6 @@ def decide_start(site: Site, use: Use) -> None:
         group.review(use.call, use.name, WHY, todo)
     else:
         group.fixed(use.call, use.name, WHY)
-
-
-def _optimizers_one_by_one(site: Site, group: Group) -> bool:
-    """Let the optimizers of a file with parallel layers update parameter by parameter."""
-    found = False
-    for call in site.names.calls:
-        name = site.name_of(call.func) or ""
-        if not name.startswith("torch.optim.") or targets.accepts(name, "foreach") is not True:
-            continue
-        if any(arg.star or (arg.keyword and arg.keyword.value in ("foreach", "fused")) for arg in call.args):
-            continue
-        new = edits.with_arguments(call, [*call.args, edits.keyword("foreach", cst.Name("False"))])
-        group.replace(call, new)
-        site.keywords.append((name, "foreach"))
-        found = True
-    return found
-
-
-def _is_docstring(statement: cst.CSTNode) -> bool:
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    return isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
-
-
-def _global(name: cst.Name) -> cst.SimpleStatementLine:
-    return cst.SimpleStatementLine([cst.Global([cst.NameItem(cst.Name(name.value))])])
-
-
-def _make(
-    group: Group, name: cst.Name, sizes: dict[str, cst.BaseExpression], dimensions: tuple[str, ...]
-) -> list[edits.Statement]:
-    """The statement that makes the mesh, data parallelism taking what the others leave."""
-    holes = {**{f"{key}_size": value for key, value in sizes.items()}, **sizes}
-    written = {
-        name: edits.code_of(value) if edits.is_literal(value) else f"{{{name}}}"
-        for name, value in holes.items()
-    }
-    divisors = [written[key] for key in ("pp", "tp") if key in dimensions and written[key] != "1"]
-    data = "torch.distributed.get_world_size()"
-    if divisors:
-        data += f" // {divisors[0]}" if len(divisors) == 1 else f" // ({' * '.join(divisors)})"
-    shape = ", ".join([*([written["pp_size"]] if "pp" in dimensions else []), data, written["tp_size"]])
-    names = ", ".join(f'"{each}"' for each in dimensions)
-    arguments = ['"neuron"', f"({shape})", f"mesh_dim_names=({names})"]
-    made = f"{MAKE}({', '.join(arguments)})"
-    text = made.format(**{key: edits.code_of(value) for key, value in holes.items()})
-    if len(text.replace("torch.distributed", "dist")) > WIDE:
-        made = f"{MAKE}(\n" + "".join(f"    {each},\n" for each in arguments) + ")"
-    return group.statements(
-        f"{{mesh}} = {made}\n",
-        mesh=name,
-        **{name: value.deep_clone() for name, value in holes.items() if f"{{{name}}}" in made},
-    )
 
 
 @codemod.uses(GETTERS)

@@ -18,7 +18,7 @@ from neuronmigrate import edits, targets
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.flow import UseKind
-from neuronmigrate.helpers import clip_helper
+from neuronmigrate.helpers import average_within_helper
 from neuronmigrate.meshes import GETTERS, dimension_of, dimension_of_groups, mesh_of, process_group_of
 from neuronmigrate.plan import Numerics
 from neuronmigrate.processes import Group as ProcessGroup
@@ -67,17 +67,6 @@ def {name}(optimizer, max_norm):
     if max_norm is not None:
         torch.nn.utils.clip_grad_norm_(params, max_norm)
 '''
-AVERAGE_WITHIN = '''\
-def {name}(optimizer, max_norm, group):
-    """Average the gradients over a group and clip them by their norm, as each step of ZeRO-1 did."""
-    params = [param for each in optimizer.param_groups for param in each["params"] if param.grad is not None]
-    for param in params:
-        gradient = param.grad.to_local() if hasattr(param.grad, "to_local") else param.grad
-        torch.distributed.all_reduce(gradient, group=group)
-        gradient.div_(torch.distributed.get_world_size(group))
-    if max_norm is not None:
-        {clip}(params, max_norm)
-'''
 
 
 @codemod.uses([XLA, *NXD])
@@ -117,7 +106,7 @@ def decide(site: Site, use: Use) -> None:
             args.append(edits.keyword("foreach", cst.Name("False")))
         else:
             todo.append(FOREACH)
-        hook = group.helper("average_and_clip_within", AVERAGE_WITHIN, clip=clip_helper(group))
+        hook = average_within_helper(group)
         holes = {"hook": hook, "norm": norm, "within": within}
         lambda_ = "lambda optimizer, *_: {hook}(optimizer, {norm}, {within})"
     group.replace(call, edits.with_arguments(new, args))
