@@ -83,10 +83,7 @@ def compare(
 
 
 def _on_hardware(recording: Recording) -> bool:
-    device = str(recording.first.head.get("device", ""))
-    versions = recording.first.head.get("versions")
-    installed = versions if isinstance(versions, Mapping) else {}
-    return device == "native" or "neuronx-cc" in installed
+    return recording.first.head.get("device") in ("native", "xla (NEURON)")
 
 
 # One process
@@ -245,7 +242,9 @@ def alike(old: object, new: object, tolerance: float) -> tuple[Status, str]:
         if isinstance(old, int) and isinstance(new, int):
             return Status.DIVERGED, f"{old} and {new}"
         away = abs(old - new)
-        if away <= tolerance * 2 * max(abs(old), abs(new)) or away <= 1.01 * max(_last_place(old), _last_place(new)):
+        if away <= tolerance * 2 * max(abs(old), abs(new)) or away <= 1.01 * max(
+            _last_place(old), _last_place(new)
+        ):
             return Status.WITHIN, ""
         return Status.DIVERGED, f"{_short(old)} and {_short(new)}"
     if isinstance(old, list) and isinstance(new, list):

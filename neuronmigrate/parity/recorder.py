@@ -389,6 +389,7 @@ class Recorder:
             "machine": platform.machine(),
             "system": platform.system(),
             "threads": torch.get_num_threads(),
+            "device": device_here(),
             "default dtype": str(torch.get_default_dtype()).replace("torch.", ""),
             "environment": {
                 name: value
@@ -1160,6 +1161,15 @@ def read_safetensors(path: str) -> Tuple[Dict[str, Any], bytes]:
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         return json.loads(file.read(length)), file.read()
+
+
+def device_here() -> str:
+    """What the script's device is, as far as the environment tells: none is touched."""
+    import importlib.util
+
+    if importlib.util.find_spec("torch_xla") is not None:
+        return f"xla ({os.environ.get('PJRT_DEVICE', 'NEURON')})"
+    return "native" if importlib.util.find_spec("torch_neuronx") is not None else "cpu"
 
 
 def versions() -> Dict[str, str]:
