@@ -83,10 +83,7 @@ def compare(
 
 
 def _on_hardware(recording: Recording) -> bool:
-    device = str(recording.first.head.get("device", ""))
-    versions = recording.first.head.get("versions")
-    installed = versions if isinstance(versions, Mapping) else {}
-    return device == "native" or "neuronx-cc" in installed
+    return recording.first.head.get("device") in ("native", "xla (NEURON)")
 
 
 # One process

@@ -180,6 +180,8 @@ def _lines(path: Path) -> Iterator[Mapping[str, object]]:
         lines = path.read_text("ascii").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
+    if not lines[0]:
+        raise UserError(f"{path}: is empty: the run was stopped before it wrote a line")
     for place, text in enumerate(lines, 1):
         if not text:
             continue

@@ -36,12 +36,12 @@ def _text(found: Comparison) -> Iterator[Line]:
         yield ((f"  aligned: {printable(words)}", "dim"),)
     if found.numerics:
         yield ((f"  declared by the codemods: {', '.join(found.numerics)}", "dim"),)
-    for setting in found.settings:
-        style = "red" if setting.breaks else "dim"
-        told = f"  differs: {setting.name}: {setting.first} and {setting.second}"
-        yield ((printable(told), style),)
+    for words, breaks in settings(found):
+        yield ((printable(f"  differs: {words}"), "red" if breaks else "dim"),)
     for note in found.notes:
         yield ((f"  note: {printable(note)}", "yellow"),)
+    if not (found.first.complete and found.second.complete):
+        return
     wide = max((len(name) for name in found.by_quantity()), default=0)
     for name, rows in found.by_quantity().items():
         status = worst_of(rows)
@@ -102,8 +102,8 @@ def _markdown(found: Comparison) -> Iterator[str]:
         yield f"- aligned: {cell(words)}"
     if found.numerics:
         yield f"- declared by the codemods: {', '.join(found.numerics)}"
-    for setting in found.settings:
-        yield f"- differs: {cell(setting.name)}: {cell(setting.first)} and {cell(setting.second)}"
+    for words, _ in settings(found):
+        yield f"- differs: {cell(words)}"
     for note in found.notes:
         yield f"- note: {cell(note)}"
     yield ""
@@ -123,6 +123,20 @@ def _markdown(found: Comparison) -> Iterator[str]:
                 f"| {event.event} | {event.step} | {event.rank} | {cell(event.first)} | {cell(event.second)} "
                 f"| {event.status.value} |"
             )
+
+
+def settings(found: Comparison) -> Iterator[tuple[str, bool]]:
+    """The settings that differ, and whether that breaks the comparison; those of a group in one line."""
+    groups: dict[str, list[str]] = {}
+    for setting in found.settings:
+        group, colon, name = setting.name.partition(": ")
+        told = f"{name if colon else group}: {setting.first} and {setting.second}"
+        if colon:
+            groups.setdefault(group, []).append(told)
+        else:
+            yield told, setting.breaks
+    for group, told_ones in groups.items():
+        yield f"{group}: {'; '.join(told_ones)}", False
 
 
 def cell(words: str) -> str:
