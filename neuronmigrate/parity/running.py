@@ -77,6 +77,30 @@ def record(
     With `quiet` what the script prints goes to standard error. Raises UserError if the run cannot work or
     the folder holds something else.
     """
+    orders = recording_orders(
+        target, out, choices, legacy=legacy, release=release, strict=strict, devices=devices
+    )
+    sys.stdout.flush()
+    done = subprocess.run(
+        command(orders, devices),
+        env=environment(orders, os.environ),
+        cwd=cwd,
+        stdout=sys.stderr.fileno() if quiet else None,
+    )
+    return done.returncode
+
+
+def recording_orders(
+    target: Sequence[str],
+    out: Path,
+    choices: Choices,
+    *,
+    legacy: bool = False,
+    release: str | None = None,
+    strict: bool = False,
+    devices: int | None = None,
+) -> Orders:
+    """The orders of a run that is recorded, and its folder. Raises UserError if the run cannot work."""
     orders = Orders(
         target=tuple(target),
         strict=strict,
@@ -99,14 +123,7 @@ def record(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out}: cannot be made: {error.strerror}") from error
-    sys.stdout.flush()
-    done = subprocess.run(
-        command(orders, devices),
-        env=environment(orders, os.environ),
-        cwd=cwd,
-        stdout=sys.stderr.fileno() if quiet else None,
-    )
-    return done.returncode
+    return orders
 
 
 def _need_torch() -> None:
