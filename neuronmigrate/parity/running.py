@@ -69,6 +69,7 @@ def record(
     release: str | None = None,
     strict: bool = False,
     devices: int | None = None,
+    mixed: bool = False,
     cwd: Path | None = None,
     quiet: bool = False,
 ) -> int:
@@ -78,7 +79,7 @@ def record(
     the folder holds something else.
     """
     orders = recording_orders(
-        target, out, choices, legacy=legacy, release=release, strict=strict, devices=devices
+        target, out, choices, legacy=legacy, release=release, strict=strict, devices=devices, mixed=mixed
     )
     sys.stdout.flush()
     done = subprocess.run(
@@ -99,6 +100,7 @@ def recording_orders(
     release: str | None = None,
     strict: bool = False,
     devices: int | None = None,
+    mixed: bool = False,
 ) -> Orders:
     """The orders of a run that is recorded, and its folder. Raises UserError if the run cannot work."""
     orders = Orders(
@@ -106,6 +108,7 @@ def recording_orders(
         strict=strict,
         legacy=legacy,
         release=release,
+        mixed=mixed,
         record=choices.orders(out.absolute()),
     )
     check(orders, emulate=False, devices=devices)

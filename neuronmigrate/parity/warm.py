@@ -73,18 +73,30 @@ class Warm:
         legacy: bool = False,
         release: str | None = None,
         devices: int | None = None,
+        mixed: bool = False,
         cwd: Path | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> int:
         """Run a script and record it into a folder, as `running.record` does; the exit code.
 
-        `variables` are put into its environment. Raises UserError if the run cannot work.
+        `mixed` is for a legacy script that is half migrated, and `variables` are put into the
+        environment. Raises UserError if the run cannot work.
         """
         if self._process is None:
             return record(
-                target, out, choices, legacy=legacy, release=release, devices=devices, cwd=cwd, quiet=True
+                target,
+                out,
+                choices,
+                legacy=legacy,
+                release=release,
+                devices=devices,
+                mixed=mixed,
+                cwd=cwd,
+                quiet=True,
             )
-        orders = recording_orders(target, out, choices, legacy=legacy, release=release, devices=devices)
+        orders = recording_orders(
+            target, out, choices, legacy=legacy, release=release, devices=devices, mixed=mixed
+        )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         request = {

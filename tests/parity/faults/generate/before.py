@@ -20,8 +20,6 @@ length = inputs["input_ids"].shape[1]
 answers = tokenizer.batch_decode(outputs[:, length:], skip_special_tokens=True)
 
 torch.manual_seed(5)
-drawn = model.generate(
-    **inputs, max_new_tokens=8, do_sample=True, temperature=0.7, top_k=8, top_p=0.9
-)
+drawn = model.generate(**inputs, max_new_tokens=8, do_sample=True, temperature=0.7, top_k=8, top_p=0.9)
 samples = tokenizer.batch_decode(drawn[:, length:], skip_special_tokens=True)
 print(answers, samples)

@@ -31,9 +31,7 @@ tags = torch.where(ids > 0, ids % 3, -100)
 loader = DataLoader(TensorDataset(ids, tags), batch_size=4, shuffle=True)
 
 model = Tagger().to(device)
-optimizer = torch.optim.AdamW(
-    model.parameters(), lr=5e-3, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.05
-)
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, betas=(0.9, 0.95), eps=1e-6, weight_decay=0.05)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
 
 model.train()

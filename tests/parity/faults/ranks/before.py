@@ -14,13 +14,13 @@ device = xm.xla_device()
 torch.manual_seed(1)
 
 draw = torch.Generator().manual_seed(0)
-features = torch.randn(72, 12, generator=draw)
+features = torch.randn(73, 12, generator=draw)
 labels = features[:, :4].argmax(-1)
 data = TensorDataset(features, labels)
 sampler = DistributedSampler(
     data, num_replicas=xm.xrt_world_size(), rank=xm.get_ordinal(), shuffle=True, seed=3, drop_last=True
 )
-loader = DataLoader(data, batch_size=8, sampler=sampler, drop_last=True)
+loader = DataLoader(data, batch_size=8, sampler=sampler)
 
 model = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
