@@ -137,14 +137,14 @@ def _minor(version: str) -> str:
 
 def _place(error: BaseException) -> str:
     """`file:line` of the innermost frame outside the installed libraries and this package."""
-    from neuronmigrate.runtime.legacy.session import _HERE
+    from neuronmigrate.runtime.legacy.session import OURS
 
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         each
         for each in frames
         if "site-packages" not in each.filename
-        and not each.filename.startswith((_HERE, _STANDARD_LIBRARY, "<frozen"))
+        and not each.filename.startswith((*OURS, _STANDARD_LIBRARY, "<frozen"))
     ]
     # The frames before the script are those that run it.
     last = own[-1] if own else (frames[-1] if frames else None)
