@@ -299,17 +299,27 @@ def test_fields_are_those_of_the_release(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not args.average_tokens_across_devices
     with pytest.raises(TypeError, match="fuse_qkv"):
         make(output_dir="out", fuse_qkv=True)
-    with pytest.raises(
-        LegacyProblem, match=r"TrainingArguments.evaluation_strategy is not in transformers 5"
-    ):
-        make(output_dir="out", evaluation_strategy="no")
+    assert make(output_dir="out", evaluation_strategy="steps", eval_steps=1).eval_strategy == "steps"
+    with pytest.raises(LegacyProblem, match=r"TrainingArguments.no_cuda is not in transformers 5"):
+        make(output_dir="out", no_cuda=True)
     with pytest.raises(ValueError, match="fp16"):
         make(output_dir="out", fp16=True)
     with pytest.raises(RuntimeError, match="FSDP"):
         make(output_dir="out", fsdp="full_shard")
+    from neuronmigrate.runtime.legacy.optimum.accelerator import lazy_load_for_parallelism
+    from neuronmigrate.runtime.legacy.optimum.parser import NeuronHfArgumentParser
+
+    build: Callable[..., Any] = NeuronHfArgumentParser
+    line = "--output_dir out --bf16 --report_to none --zero_1 --learning_rate 1e-4"
+    (read,) = build(make).parse_args_into_dataclasses(line.split())
+    assert (read.bf16, read.zero_1, read.learning_rate, read.report_to) == (True, True, 1e-4, [])
+    with lazy_load_for_parallelism(tensor_parallel_size=2):
+        pass
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(LegacyProblem, match="start one process"):
         make(output_dir="out", tensor_parallel_size=2)
+    with pytest.raises(LegacyProblem, match="start one process"), lazy_load_for_parallelism(2):
+        pass
 
 
 def test_the_accelerator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
