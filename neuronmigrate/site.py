@@ -444,7 +444,17 @@ class _Resolve(cst.CSTTransformer):
 
 
 TEMPLATE_ROOTS = frozenset(
-    {"accelerate", "diffusers", "importlib", "os", "peft", "sentence_transformers", "time", "torch"}
+    {
+        "accelerate",
+        "diffusers",
+        "functools",
+        "importlib",
+        "os",
+        "peft",
+        "sentence_transformers",
+        "time",
+        "torch",
+    }
     | {"transformers", "trl"}
 )
 """Packages whose dotted names in a template are references."""
