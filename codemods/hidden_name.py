@@ -17,6 +17,7 @@ import libcst as cst
 from neuronmigrate import catalogue, edits, exports, probes
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
+from neuronmigrate.environment import ANSWERED
 from neuronmigrate.names import Kind, last_name
 from neuronmigrate.processes import xla_starts
 from neuronmigrate.site import Site
@@ -60,10 +61,12 @@ _SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
 def decide(site: Site, node: cst.SimpleString | cst.FormattedString | cst.ConcatenatedString) -> None:
     """Mark a string that names something legacy."""
     parent = site.parent(node)
+    if node in site.notes.get(ANSWERED, ()):
+        return
     if isinstance(parent, (cst.Expr, cst.ConcatenatedString, cst.FormattedStringExpression)):
         return
     text = _text(node)
-    if not text or len(text) > 20_000:
+    if not text or len(text) > 20_000 or node in site.answered_texts:
         return
     found = _module(site, node, text) or _variable(site, node, text) or _backend(site, node, text)
     if not found:

@@ -90,6 +90,10 @@ class Convention:
     """Whether the legacy callable gave logits of shape (batch, 1, vocabulary), of the last token."""
     gone: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the legacy callable that cannot be given to the native one, and why."""
+    tensors: bool = False
+    """Whether it takes tensors alone, so that any number of them may come as `*inputs`."""
+    place: str = "{model}.device"
+    """Where the inputs go, as a template of the model, where that has a name."""
 
 
 STATES = {"encoder_outputs": "is no tensor that could be moved: call the model with the encoder's inputs"}
@@ -139,6 +143,7 @@ def move_call(
     as_float32: bool = False,
     half: bool = False,
     prepare: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
+    home: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
     finish: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
 ) -> Moved:
     """Move the inputs of a call of a model, switch gradients off, bring the outputs back.
@@ -148,7 +153,8 @@ def move_call(
     `as_float32` says that floating point outputs were float32 and are not by themselves: numpy has no
     bfloat16. `half` says that the weights may be of another dtype than float32, so that float inputs
     are cast. `prepare` changes the sole input before it is moved, and `finish` the one tensor that it gives
-    once that is on the CPU.
+    once that is on the CPU. `home` brings a whole output back where it is given, whatever it is and wherever
+    it goes: a call that waited for its output still does.
 
     All models that may be called here have to share the group: what another of them has moved already
     is not moved again.
@@ -169,9 +175,12 @@ def move_call(
         new_args = inputs.add(new_args)
         if new_args != list(call.args):
             new = edits.with_arguments(call, new_args)
-        if convention.tensor and not _gives_object(site, call):
-            outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
-            left: list[str] = []
+        outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
+        left: list[str] = []
+        if home is not None:
+            if not _goes_home(site, call, as_float32):
+                new = home(new)
+        elif convention.tensor and not _gives_object(site, call):
             if finish is not None:
                 new = finish(_home(new, as_float32))
             elif not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
@@ -343,7 +352,7 @@ class _Inputs:
     def add(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
         """Move what the arguments of a call hold, and give the arguments to write. Raises _Refused."""
         for arg in args:
-            if arg.star == "*":
+            if arg.star == "*" and not self.convention.tensors:
                 raise _Refused(f"its inputs come as `*{edits.short(arg.value)}`")
         if self.site.settings.exact and not self.convention.inputs:
             args = [arg for arg in args if arg.keyword is None or arg.keyword.value not in _IGNORED]
@@ -357,12 +366,29 @@ class _Inputs:
         for index, arg in enumerate(args):
             if not arg.star:
                 self.named(self.name_at(args, index), arg.value)
+            elif arg.star == "*":
+                self.several(arg.value)
             elif not self.convention.inputs or self.brings_inputs(arg.value, seen):
                 self.mapping(arg.value)
                 seen = True
         if self.convention.packed:
             return self.pack(args)
         return [self.by_keyword(args, index) for index in range(len(args))]
+
+    def several(self, value: cst.BaseExpression) -> None:
+        """Move the tensors of a sequence that is spread."""
+        if isinstance(value, (cst.Tuple, cst.List)):
+            for element in value.elements:
+                if isinstance(element, cst.StarredElement):
+                    self.several(element.value)
+                else:
+                    self.named("", element.value)
+            return
+        tensor = cst.Name("tensor")
+        self.change(
+            value,
+            edits.expression("({to} for tensor in {value})", to=self.to(tensor, cast=False), value=value),
+        )
 
     def by_keyword(self, args: Sequence[cst.Arg], index: int) -> cst.Arg:
         """An argument as it is to be written: by keyword where native classes differ in the order."""
@@ -477,16 +503,21 @@ class _Inputs:
 
     def to(self, value: cst.BaseExpression, *, cast: bool) -> cst.BaseExpression:
         """A tensor, or what has a `.to()` like one, on the device; floats in the dtype of the weights."""
-        if not dotted_name(self.model):
-            if cast and self.half:
-                raise _Refused("the model has no name here of which its dtype could be asked")
-            return edits.expression("{value}.to({device})", value=value, device=edits.string("neuron"))
-        template = (
-            "{value}.to({model}.device, {model}.dtype)"
-            if cast and self.half
-            else "{value}.to({model}.device)"
-        )
-        return edits.expression(template, value=value, model=self.model.deep_clone())
+        if not dotted_name(self.model) and cast and self.half:
+            raise _Refused("the model has no name here of which its dtype could be asked")
+        place = self.place()
+        if cast and self.half:
+            model = self.model.deep_clone()
+            return edits.expression(
+                "{value}.to({place}, {model}.dtype)", value=value, place=place, model=model
+            )
+        return edits.expression("{value}.to({place})", value=value, place=place)
+
+    def place(self) -> cst.BaseExpression:
+        """The device that the inputs go to."""
+        if not dotted_name(self.model) or "{model}" not in self.convention.place:
+            return edits.string("neuron")
+        return edits.expression(self.convention.place, model=self.model.deep_clone())
 
     def mapping(self, value: cst.BaseExpression) -> None:
         """Move the values of a mapping that is spread."""
@@ -558,9 +589,8 @@ class _Inputs:
             and value.args
         ):
             return False
-        target = value.args[0].value
-        name = dotted_name(self.model)
-        return edits.code_of(target) == '"neuron"' or (bool(name) and dotted_name(target) == f"{name}.device")
+        target = edits.code_of(value.args[0].value)
+        return target in ('"neuron"', edits.code_of(self.place()))
 
 
 def _may_be_none(site: Site, value: cst.BaseExpression) -> bool:

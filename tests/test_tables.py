@@ -13,6 +13,8 @@ import pytest
 
 from neuronmigrate import catalogue, registry
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.training.fields import FIELDS
+from neuronmigrate.training.trl_fields import ORPO_FIELDS, SFT_FIELDS
 from tests.fixtures_lib import FOLDER
 
 CODEMODS = [codemod for codemod in registry.load() if codemod.tables]
@@ -131,3 +133,27 @@ def test_each_argument_is_shown(codemod: Codemod) -> None:
     names = frozenset[str]().union(*(table.names for table in codemod.tables))
     shown = frozenset[str]().union(*_given(codemod.name).values())
     assert sorted(names - shown) == [], f"no case in fixtures/{codemod.name.replace('-', '_')} gives these"
+
+
+_GIVEN = r"\b{0}=(?!=)|[\"']{0}[\"']\s*:|[\"']{0}[\"']\] = "
+TRL = {
+    "trl.SFTConfig": SFT_FIELDS.keys() - FIELDS.keys(),
+    "trl.experimental.orpo.ORPOConfig": ORPO_FIELDS.keys() - FIELDS.keys(),
+}
+
+
+@pytest.mark.parametrize("native", TRL)
+def test_each_field_of_trl_is_shown(native: str) -> None:
+    """The fields that TRL's configurations have besides those of all training arguments."""
+    folder = FOLDER / "trl_trainers"
+    cases = [path for path in sorted(folder.glob("*before.py")) if native in _after(path)]
+    text = "\n".join(path.read_text() for path in cases)
+    missing = sorted(name for name in TRL[native] if not re.search(_GIVEN.format(name), text))
+    assert not missing, "no case in fixtures/trl_trainers gives these"
+
+
+def _after(before: Path) -> str:
+    """The qualified names of TRL that the after side of a case imports, as one text."""
+    text = before.with_name(before.name.replace("before.py", "after.py")).read_text()
+    found = re.findall(r"^from (trl[.\w]*) import (.*)$", text, re.MULTILINE)
+    return " ".join(f"{module}.{name}" for module, names in found for name in names.split(", "))

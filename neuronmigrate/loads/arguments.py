@@ -145,6 +145,8 @@ class Table:
     leading: tuple[str, ...] = ()
     identifier: str = "pretrained_model_name_or_path"
     """The native keyword of the model id."""
+    spread: Callable[[Site, Load, cst.Arg], bool] | None = None
+    """Answers for a `**` whose entries cannot be told; False where it cannot either."""
     passes: bool = False
 
     @property
@@ -250,7 +252,7 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
         if arg.star == "*":
             load.refused = f"the arguments `*{edits.short(arg.value)}` cannot be seen from here"
         elif arg.star == "**":
-            if not take_apart(site, load, arg.value):
+            if not take_apart(site, load, arg.value) and not (table.spread and table.spread(site, load, arg)):
                 load.refused = f"what `**{edits.short(arg.value)}` holds cannot be seen from here"
         elif arg.keyword is not None:
             _argument(site, load, Given(arg.keyword.value, arg, arg.value))
@@ -325,7 +327,7 @@ def drop_argument(site: Site, load: Load, given: Given) -> None:
         load.todo.append(f"no compiled files are written to `{edits.short(value)}` any more")
     if isinstance(value, cst.Attribute) and _is_last_reader(site, value):
         load.todo.append(f"`{edits.short(value)}` was only read for an argument that went")
-    elif not edits.is_pure(value) and not isinstance(value, cst.Subscript):
+    elif not effects.is_harmless(value, site.name_of):
         load.todo.append(f"`{given.name}={edits.short(value)}` went, and what it called no longer runs")
 
 

@@ -734,3 +734,8 @@ def is_isinstance(site: Site, node: cst.CSTNode) -> bool:
         if isinstance(around, cst.BaseSmallStatement):
             return False
     return False
+
+
+def is_base(site: Site, node: cst.CSTNode) -> bool:
+    arg = site.parent(node)
+    return isinstance(arg, cst.Arg) and isinstance(site.parent(arg), cst.ClassDef)
