@@ -36,7 +36,7 @@ def asked_setting(site: Site, node: cst.Attribute) -> tuple[cst.BaseExpression, 
 
 
 def tokenizer_of(site: Site, whole: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The tokenizer whose call cuts texts to a setting, `tokenizer(text, truncation=True, max_length=...)`."""
+    """The tokenizer that cuts texts to a setting: `tokenizer(text, truncation=True, max_length=...)`."""
     arg = site.parent(whole)
     call = site.parent(arg) if isinstance(arg, cst.Arg) else None
     if not isinstance(arg, cst.Arg) or not isinstance(call, cst.Call) or not dotted_name(call.func):
