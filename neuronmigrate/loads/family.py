@@ -182,7 +182,7 @@ class Family:
         elif self._is_handed_on(site, use):
             self._decide_loads(site)
         else:
-            if use.method in self.makers:
+            if use.method and use.method in self.makers:
                 why = "it is the base of several classes, and loads a model of any of them"
             elif use.method and use.call is not None:
                 why = f"`{use.method}` has no counterpart"
