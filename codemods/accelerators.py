@@ -15,7 +15,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.codemod import Call, Codemod, Rename
+from neuronmigrate.codemod import Action, Call, Codemod, Rename
 from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Load, Table, only_binding, sorted_arguments, text_of, unread
 from neuronmigrate.loads.family import is_annotation, is_base, is_isinstance
@@ -390,33 +390,41 @@ class _Following:
         return any(isinstance(each, cst.ClassDef) and is_module(self.site, each) for each in owners)
 
 
-STATES = {
-    "NeuronAcceleratorState": "accelerate.state.AcceleratorState",
-    "NeuronPartialState": "accelerate.PartialState",
-}
-for _path in ("optimum.neuron", "optimum.neuron.accelerate", "optimum.neuron.accelerate.state"):
-    for _old, _new in STATES.items():
-        codemod.symbol(
-            f"{_path}.{_old}", Rename(_new), because="Accelerate's own state knows the native device"
-        )
-for _old, _new in (
-    ("optimizer.NeuronAcceleratedOptimizer", "accelerate.optimizer.AcceleratedOptimizer"),
-    ("scheduler.NeuronAcceleratedScheduler", "accelerate.scheduler.AcceleratedScheduler"),
-):
-    codemod.symbol(
-        f"optimum.neuron.accelerate.{_old}", Rename(_new), because="Accelerate's own does the same"
-    )
-for _path in ("optimum.neuron.accelerate.utils", "optimum.neuron.accelerate.utils.operations"):
-    codemod.symbol(
-        f"{_path}.gather_object",
-        Call("accelerate.utils.gather_object([{obj}])", args=("obj",), dropped=("fixed_size",)),
-        because="Accelerate joins the lists of all processes, so the object is put into one",
-    )
-    codemod.symbol(
-        f"{_path}.broadcast_object",
+_STATE = "Accelerate's own state knows the native device"
+_OBJECTS = {
+    "broadcast_object": (
         Call("accelerate.utils.broadcast_object_list([{obj}])[0]", args=("obj",), dropped=("fixed_size",)),
-        because="Accelerate sends a list of objects from the first process",
-    )
+        "Accelerate sends a list of objects from the first process",
+    ),
+    "gather_object": (
+        Call("accelerate.utils.gather_object([{obj}])", args=("obj",), dropped=("fixed_size",)),
+        "Accelerate joins the lists of all processes, so the object is put into one",
+    ),
+}
+ROWS: dict[str, tuple[Action, str]] = {
+    **{
+        f"optimum.neuron{module}.{name}": (Rename(new), _STATE)
+        for module in ("", ".accelerate", ".accelerate.state")
+        for name, new in {
+            "NeuronAcceleratorState": "accelerate.state.AcceleratorState",
+            "NeuronPartialState": "accelerate.PartialState",
+        }.items()
+    },
+    **{
+        f"optimum.neuron.accelerate.{name}": (Rename(f"accelerate.{new}"), "Accelerate's own does the same")
+        for name, new in {
+            "optimizer.NeuronAcceleratedOptimizer": "optimizer.AcceleratedOptimizer",
+            "scheduler.NeuronAcceleratedScheduler": "scheduler.AcceleratedScheduler",
+        }.items()
+    },
+    **{
+        f"optimum.neuron.accelerate.utils{module}.{name}": row
+        for module in ("", ".operations")
+        for name, row in _OBJECTS.items()
+    },
+}
+for _old, (_action, _why) in sorted(ROWS.items(), key=lambda row: row[0]):
+    codemod.symbol(_old, _action, because=_why)
 
 DISTRIBUTED_TYPES = (
     "optimum.neuron.accelerate.NeuronDistributedType",

@@ -7,82 +7,69 @@ Accelerate, and the other helpers have a namesake in Transformers or Accelerate 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.codemod import Call, Codemod, Drop, Rename
+from neuronmigrate.codemod import Action, Call, Codemod, Drop, Rename
 from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.site import Site, Use
 
 codemod = Codemod(__name__)
 
-_MAIN = "Accelerate knows the processes"
-_TRAINING = ("optimum.neuron.utils.training_utils", "optimum.neuron.models.training.training_utils")
+_TRAINING = ("utils.training_utils", "models.training.training_utils")
+_PATCHING = ("accelerate.utils", "accelerate.utils.misc")
+_MAIN = (Call("accelerate.PartialState().is_main_process"), "Accelerate knows the processes")
+_PATCH = (Drop(), "nothing has to be patched for the native device")
+_COMPILER = (Drop(), "the legacy compiler that it configured is gone")
+_MIXIN = (Drop(), "a native model generates with Transformers' own mixin")
+_CHECKPOINTING = (
+    Call("{model}.gradient_checkpointing_enable()", args=("model",)),
+    "the model does it itself",
+)
 
-for _path in ("optimum.neuron.utils", "optimum.neuron.utils.misc"):
-    codemod.symbol(
-        f"{_path}.is_main_worker", Call("accelerate.PartialState().is_main_process"), because=_MAIN
-    )
-for _path in _TRAINING:
-    # The last process of a data-parallel group under pipeline parallelism, else the main one.
-    for _name in ("is_main_worker_for_metrics", "is_logging_process"):
-        codemod.symbol(f"{_path}.{_name}", Call("accelerate.PartialState().is_main_process"), because=_MAIN)
-    codemod.symbol(
-        f"{_path}.get_model_param_count",
-        Rename("transformers.trainer_pt_utils.get_model_param_count"),
-        because="Transformers counts them the same way",
-    )
-    codemod.symbol(
-        f"{_path}.skip_first_batches",
-        Rename("accelerate.skip_first_batches"),
-        because="it was Accelerate's function, and the loaders are its own",
-    )
-    codemod.symbol(
-        f"{_path}.set_verbosity",
-        Rename("transformers.utils.logging.set_verbosity"),
-        because="Optimum has no log of its own natively",
-    )
-
-_PATCH = "nothing has to be patched for the native device"
-for _path in (*_TRAINING, "optimum.neuron.models.training", "optimum.neuron.utils"):
-    codemod.symbol(f"{_path}.patch_transformers_for_neuron_sdk", Drop(), because=_PATCH)
-for _path in _TRAINING:
-    for _name in (
-        "patch_generation_mixin_to_general_neuron_generation_mixin",
-        "patch_generation_mixin_to_neuron_generation_mixin",
-    ):
-        codemod.symbol(
-            f"{_path}.{_name}", Drop(), because="a native model generates with Transformers' own mixin"
-        )
-for _name in (
-    "prepare_environment_for_neuron",
-    "set_neuron_cc_flags_for_model",
-    "set_neuron_cc_optlevel_for_model",
-):
-    codemod.symbol(
-        f"optimum.neuron.utils.training_utils.{_name}",
-        Drop(),
-        because="the legacy compiler that it configured is gone",
-    )
-for _path in ("optimum.neuron.accelerate.utils", "optimum.neuron.accelerate.utils.misc"):
-    for _name in ("patch_accelerate_is_torch_xla_available", "patch_accelerate_is_tpu_available"):
-        codemod.symbol(f"{_path}.{_name}", Drop(), because=_PATCH)
-for _path in (
-    "optimum.neuron.accelerate.utils",
-    "optimum.neuron.accelerate.utils.misc",
-    "optimum.neuron.utils.model_utils",
-):
-    codemod.symbol(
-        f"{_path}.tie_parameters",
-        Drop(),
-        because="moving a native model to the device keeps its parameters tied",
-    )
-for _path in ("optimum.neuron.accelerate.utils.misc", "optimum.neuron.distributed.utils"):
-    codemod.symbol(
-        f"{_path}.apply_activation_checkpointing",
-        Call("{model}.gradient_checkpointing_enable()", args=("model",)),
-        because="the model does it itself",
-    )
+# By the modules below optimum.neuron in which a release has a name.
+ROWS: dict[str, tuple[Sequence[str], tuple[Action, str]]] = {
+    "apply_activation_checkpointing": (("accelerate.utils.misc", "distributed.utils"), _CHECKPOINTING),
+    "get_model_param_count": (
+        _TRAINING,
+        (
+            Rename("transformers.trainer_pt_utils.get_model_param_count"),
+            "Transformers counts them the same way",
+        ),
+    ),
+    "is_logging_process": (_TRAINING[1:], _MAIN),
+    "is_main_worker": (("utils", "utils.misc"), _MAIN),
+    # The last stage under pipeline parallelism, else the main process.
+    "is_main_worker_for_metrics": (_TRAINING[:1], _MAIN),
+    "patch_accelerate_is_torch_xla_available": (_PATCHING, _PATCH),
+    "patch_accelerate_is_tpu_available": (_PATCHING, _PATCH),
+    "patch_generation_mixin_to_general_neuron_generation_mixin": (_TRAINING, _MIXIN),
+    "patch_generation_mixin_to_neuron_generation_mixin": (_TRAINING, _MIXIN),
+    "patch_transformers_for_neuron_sdk": ((*_TRAINING, "models.training", "utils"), _PATCH),
+    "prepare_environment_for_neuron": (_TRAINING[:1], _COMPILER),
+    "set_neuron_cc_flags_for_model": (_TRAINING[:1], _COMPILER),
+    "set_neuron_cc_optlevel_for_model": (_TRAINING[:1], _COMPILER),
+    "set_verbosity": (
+        _TRAINING,
+        (Rename("transformers.utils.logging.set_verbosity"), "Optimum has no log of its own natively"),
+    ),
+    "skip_first_batches": (
+        _TRAINING,
+        (
+            Rename("accelerate.skip_first_batches"),
+            "it was Accelerate's function, and the loaders are its own",
+        ),
+    ),
+    "tie_parameters": (
+        (*_PATCHING, "utils.model_utils"),
+        (Drop(), "moving a native model to the device keeps its parameters tied"),
+    ),
+}
+_ALL = {f"optimum.neuron.{module}.{name}": row for name, (modules, row) in ROWS.items() for module in modules}
+for _old, (_action, _why) in sorted(_ALL.items(), key=lambda row: row[0]):
+    codemod.symbol(_old, _action, because=_why)
 
 CALLBACKS = (
     "optimum.neuron.trainer_callback.NeuronCacheCallaback",  # the name is misspelt in 0.0.2 to 0.0.7

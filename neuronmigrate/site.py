@@ -472,6 +472,7 @@ TEMPLATE_ROOTS = frozenset(
         "accelerate",
         "dataclasses",
         "diffusers",
+        "importlib",
         "math",
         "os",
         "peft",
