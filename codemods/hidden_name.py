@@ -21,7 +21,7 @@ from neuronmigrate.names import Kind, last_name
 from neuronmigrate.processes import xla_starts
 from neuronmigrate.site import Site
 
-codemod = Codemod(__name__)
+codemod = Codemod(__name__, last=True)
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*\.?")
 # Callables that act on a module by its name.

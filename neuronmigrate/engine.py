@@ -143,7 +143,7 @@ class _File:
 
     def _decide(self) -> None:
         site = self.site
-        codemods = registry.load(self.settings.codemods)
+        codemods = sorted(registry.load(self.settings.codemods), key=lambda each: each.last)
         owners = {name: codemod for codemod in codemods for name in codemod.claimed}
         site.uses = tuple(self._uses(owners))
         by_codemod: dict[str, list[Use]] = {}
