@@ -19,7 +19,7 @@ from neuronmigrate.names import Binding
 from neuronmigrate.processes import REGISTERS, xla_starts
 from neuronmigrate.site import Site
 
-codemod = Codemod(__name__, last=True)
+codemod = Codemod(__name__)
 
 
 @codemod.once

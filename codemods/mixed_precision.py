@@ -4,8 +4,7 @@
 dtype=torch.bfloat16)`; its own default would be float16. Scripts for Trainium also wrote
 `torch.autocast("cuda")` and patched `torch.cuda.is_bf16_supported`, because the legacy package caught that;
 natively it casts nothing, in silence. In a file that uses the legacy packages, and CUDA for nothing else,
-it becomes the Neuron device, and the patch goes; so do the patches of Transformers and of `torch.finfo` that
-stood in for it, with the test of a variable around them and the names that only they read.
+it becomes the Neuron device, and the patch goes; so do the patches of Transformers that stood in for it.
 
 Marked is an autocast in a file that uses CUDA as well.
 """
@@ -16,7 +15,8 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
-from neuronmigrate.effects import forget, is_harmless
+from neuronmigrate.effects import forget
+from neuronmigrate.environment import PATCHED, PATCHES
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
@@ -25,17 +25,6 @@ codemod = Codemod(__name__)
 AMP = ("torch_xla.amp.autocast", "torch_xla.amp.autocast_mode.autocast")
 AUTOCAST = frozenset({"torch.amp.autocast", "torch.amp.autocast_mode.autocast", "torch.autocast"})
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
-WRAPS = "the Trainer wraps the model for several processes, as it should natively"
-PATCHES = {
-    "torch.finfo": "tensors are of the dtype that they say natively, so the limits of that dtype are right",
-    "torch.cuda.is_bf16_supported": "the native device is asked itself, so nothing has to be pretended",
-    "transformers.Trainer._wrap_model": WRAPS,
-    "transformers.modeling_utils.get_parameter_dtype": "parameters are of the dtype that they say natively",
-    "transformers.trainer.Trainer._wrap_model": WRAPS,
-}
-"""Names that scripts for legacy devices put their own functions in the place of."""
-VARIABLES = ("XLA_DOWNCAST_BF16", "XLA_USE_BF16")
-"""What turned a program for torch_xla into one that computes in bfloat16."""
 WHY = "the device casts to bfloat16, which is written out: its own default is float16"
 
 
@@ -119,7 +108,7 @@ def decide_patch(site: Site, assign: cst.Assign) -> None:
         return
     target = assign.targets[0].target
     name = site.name_of(target) if isinstance(target, cst.Attribute) else None
-    if name not in PATCHES or not _is_legacy(site):
+    if name not in PATCHES or not _is_legacy(site) or assign in site.notes.get(PATCHED, ()):
         return
     if name == "torch.cuda.is_bf16_supported" and _uses_cuda(site):
         site.mark(
@@ -127,9 +116,8 @@ def decide_patch(site: Site, assign: cst.Assign) -> None:
         )
         return
     group = site.group()
-    todo = _take_out(site, group, assign)
+    group.replace_statement(assign)
     forget(site, assign.value)
-    site.settled.update(use for use in site.uses if assign in site.ancestors(use.node))
     head: cst.BaseExpression = target
     while isinstance(head, cst.Attribute):
         head = head.value
@@ -137,82 +125,13 @@ def decide_patch(site: Site, assign: cst.Assign) -> None:
         # An import that was there for the patch goes with it.
         aliases = [binding.node for binding in site.names.bindings_at(head)]
         group.releases += [alias for alias in aliases if isinstance(alias, cst.ImportAlias)]
-    if isinstance(assign.value, cst.Name) and not any(
-        isinstance(each.node, cst.ImportAlias) for each in site.names.bindings_at(assign.value)
-    ):
-        name_of_it = assign.value.value
-        todo.append(f"`{name_of_it}` was there for this alone: drop it unless something else calls it")
-    if todo:
-        group.review(assign, name, PATCHES[name], "; ".join(todo))
+    left = ""
+    if isinstance(assign.value, cst.Name):
+        left = f"`{assign.value.value}` was there for this alone: drop it unless something else calls it"
+    if left:
+        group.review(assign, name, PATCHES[name], left)
     else:
         group.fixed(assign, name, PATCHES[name])
-
-
-def _take_out(site: Site, group: Group, assign: cst.Assign) -> list[str]:
-    """Remove a patch with what was there for it alone; tells what is to be looked at."""
-    going: list[cst.CSTNode] = [assign, *_feeders(site, assign)]
-    guard = _guard(site, assign, going)
-    if guard is None:
-        for each in going:
-            if isinstance(each, cst.Assign):
-                group.replace_statement(each)
-        return []
-    group.replace_statement(guard)
-    site.rebuilt.add(guard)
-    forget(site, guard.test)
-    texts = [text for text in site.nodes(cst.SimpleString) if guard.test in site.ancestors(text)]
-    site.answered_texts.update(texts)
-    variables = [str(text.evaluated_value) for text in texts if str(text.evaluated_value) in VARIABLES]
-    if not variables:
-        return []
-    shown = " or ".join(f"`{each}`" for each in dict.fromkeys(variables))
-    return [f"{shown} made the whole program bfloat16: where it is set, load the model in bfloat16"]
-
-
-def _guard(site: Site, assign: cst.Assign, going: list[cst.CSTNode]) -> cst.If | None:
-    """The `if` around a patch that holds nothing else and whose test does nothing."""
-    block = site.suite(assign)
-    guard = site.parent(block) if block is not None else None
-    if not isinstance(guard, cst.If) or guard.orelse is not None or isinstance(site.parent(guard), cst.If):
-        return None
-    small = [
-        each
-        for line in (block.body if block is not None else ())
-        for each in (line.body if isinstance(line, cst.SimpleStatementLine) else (line,))
-    ]
-    if not all(each in going for each in small) or not is_harmless(guard.test, site.name_of):
-        return None
-    return guard
-
-
-def _feeders(site: Site, assign: cst.Assign) -> list[cst.CSTNode]:
-    """Assignments in the block of a patch whose names nothing but the patch reads."""
-    found: list[cst.CSTNode] = []
-    block = site.suite(assign)
-    for line in getattr(block, "body", ()):
-        for each in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-            if not isinstance(each, cst.Assign) or each is assign or len(each.targets) != 1:
-                continue
-            target = each.targets[0].target
-            bindings = site.names.bound_by(target) if isinstance(target, cst.Name) else ()
-            readers = [reader for binding in bindings for reader in site.names.references(binding)]
-            inside = [reader for reader in readers if assign in site.ancestors(reader)]
-            if inside and is_harmless(each.value, site.name_of) and _only_for_patches(site, readers):
-                found.append(each)
-    return found
-
-
-def _only_for_patches(site: Site, readers: list[cst.BaseExpression]) -> bool:
-    """Whether each of these reads stands in a patch."""
-    return all(
-        any(
-            isinstance(around, cst.Assign)
-            and isinstance(around.targets[0].target, cst.Attribute)
-            and site.name_of(around.targets[0].target) in PATCHES
-            for around in site.ancestors(reader)
-        )
-        for reader in readers
-    )
 
 
 def _is_legacy(site: Site) -> bool:

@@ -76,10 +76,8 @@ class Symbol:
 class Codemod:
     """One subject: its rows and its handlers, registered as the file is loaded."""
 
-    def __init__(self, module: str, *, last: bool = False) -> None:
+    def __init__(self, module: str) -> None:
         self.module = module
-        self.last = last
-        """Whether it decides after the others, on what they left."""
         self.name = module.rpartition(".")[2].replace("_", "-")
         self.doc = ""
         self.symbols: dict[str, Symbol] = {}

@@ -194,19 +194,24 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
             comma = plain
             if at is not None and at + 1 < len(old) and isinstance(arg.comma, cst.Comma):
                 comma = arg.comma
-            elif at is not None:
+            else:
+                # One that comes from another call brings the comment beside it along.
                 comma = _with_comment(plain, _comment_beside(arg))
             if at is None or following != at + 1:
                 comma = _with_above(comma, _above(call, following))
             result.append(arg.with_changes(comma=comma, whitespace_after_arg=_inner(arg)))
         elif at is not None and at + 1 == len(old):
             result.append(arg)
-        elif at is None and (not old or _mark_of(old[-1]) not in {_mark_of(each) for each in args}):
-            # It takes the place of the last one, with what is said there.
+        elif (
+            at is None
+            and (not old or _mark_of(old[-1]) not in {_mark_of(each) for each in args})
+            and _comment_beside(arg) is None
+        ):
+            # It takes the place of the last one, with what is said there unless it brings its own.
             result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
         else:
             end, after = last_comma, tail
-            beside = _comment_beside(arg) if at is not None else None
+            beside = _comment_beside(arg)
             if isinstance(end, cst.Comma):
                 end = _with_comment(
                     end.with_changes(whitespace_after=without_comment(end.whitespace_after)), beside

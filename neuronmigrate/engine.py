@@ -143,7 +143,7 @@ class _File:
 
     def _decide(self) -> None:
         site = self.site
-        codemods = sorted(registry.load(self.settings.codemods), key=lambda each: each.last)
+        codemods = registry.load(self.settings.codemods)
         owners = {name: codemod for codemod in codemods for name in codemod.claimed}
         site.uses = tuple(self._uses(owners))
         by_codemod: dict[str, list[Use]] = {}

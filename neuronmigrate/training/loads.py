@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate import catalogue, edits
+from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Site
 from neuronmigrate.training.parallel import lazy_load_around, split_of
 from neuronmigrate.training.precision import drop_dtype, weights_of
@@ -64,6 +65,9 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
     return [*weights.todo, *split.todo]
 
 
+_NO_MODELS = ("Config", "FeatureExtractor", "Processor", "Tokenizer", "TokenizerFast")
+
+
 def loads_in(site: Site, block: cst.With) -> list[cst.Call]:
     """The loads of models in a block of `lazy_load_for_parallelism`."""
     return [
@@ -71,6 +75,7 @@ def loads_in(site: Site, block: cst.With) -> list[cst.Call]:
         for call in site.nodes(cst.Call)
         if isinstance(call.func, cst.Attribute)
         and call.func.attr.value in ("from_pretrained", "from_config")
+        and not dotted_name(call.func.value).endswith(_NO_MODELS)
         and (lazy := lazy_load_around(site, call)) is not None
         and any(item.item is lazy for item in block.items)
     ]
