@@ -308,6 +308,25 @@ def _is_text(site: Site, value: cst.BaseExpression) -> bool:
 # Tests of the switches for bfloat16.
 
 
+def _patched(site: Site, assign: cst.Assign) -> str:
+    """The function that an assignment patches; empty for any other assignment."""
+    target = assign.targets[0].target
+    name = site.name_of(target) if isinstance(target, cst.Attribute) else None
+    return name if name in PATCHES and name is not None else ""
+
+
+def _only_for_patches(site: Site, assign: cst.Assign) -> bool:
+    """Whether nothing but patches reads the name that an assignment gives."""
+    target = assign.targets[0].target
+    if not isinstance(target, cst.Name) or len(assign.targets) != 1:
+        return False
+    readers = [each for binding in site.names.bound_by(target) for each in site.names.references(binding)]
+    return is_harmless(assign.value, site.name_of) and all(
+        any(isinstance(around, cst.Assign) and _patched(site, around) for around in site.ancestors(reader))
+        for reader in readers
+    )
+
+
 def _decide_guard(site: Site, node: cst.If) -> None:
     """Take a test out that guards nothing but patches which go."""
     if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
@@ -317,12 +336,13 @@ def _decide_guard(site: Site, node: cst.If) -> None:
         if not isinstance(line, cst.SimpleStatementLine):
             return
         for small in line.body:
-            target = small.targets[0].target if isinstance(small, cst.Assign) else None
-            if not isinstance(small, cst.Assign) or not isinstance(target, cst.Attribute):
+            if not isinstance(small, cst.Assign):
                 return
-            if site.name_of(target) not in PATCHES:
+            name = _patched(site, small)
+            if name:
+                patches.append((small, name))
+            elif not _only_for_patches(site, small):
                 return
-            patches.append((small, site.name_of(target) or ""))
     names = [
         str(each.evaluated_value)
         for each in _strings(node.test)

@@ -66,7 +66,7 @@ def decide(site: Site, node: cst.SimpleString | cst.FormattedString | cst.Concat
     if isinstance(parent, (cst.Expr, cst.ConcatenatedString, cst.FormattedStringExpression)):
         return
     text = _text(node)
-    if not text or len(text) > 20_000 or node in site.answered_texts:
+    if not text or len(text) > 20_000:
         return
     found = _module(site, node, text) or _variable(site, node, text) or _backend(site, node, text)
     if not found:

@@ -13,6 +13,7 @@ PATCHED = "environment patched"
 
 _WRAPS = "the Trainer wraps the model for several processes, as it should natively"
 PATCHES = {
+    "torch.finfo": "tensors are of the dtype that they say natively, so the limits of that dtype are right",
     "torch.cuda.is_bf16_supported": "the native device is asked itself, so nothing has to be pretended",
     "transformers.Trainer._wrap_model": _WRAPS,
     "transformers.modeling_utils.get_parameter_dtype": "parameters are of the dtype that they say natively",
