@@ -14,7 +14,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.codemod import Codemod
+from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.environment import PATCHED, PATCHES
 from neuronmigrate.plan import Numerics
@@ -26,6 +26,20 @@ AMP = ("torch_xla.amp.autocast", "torch_xla.amp.autocast_mode.autocast")
 AUTOCAST = frozenset({"torch.amp.autocast", "torch.amp.autocast_mode.autocast", "torch.autocast"})
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
 WHY = "the device casts to bfloat16, which is written out: its own default is float16"
+
+
+for _name in ("torch_xla.amp.GradScaler", "torch_xla.amp.grad_scaler.GradScaler"):
+    # What it was told about scaling (torch_xla/amp/grad_scaler.py, 2.1 to 2.9) has no effect any more.
+    codemod.symbol(
+        _name,
+        Call(
+            'torch.amp.GradScaler("neuron", enabled=False)',
+            dropped=("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled", "use_zero_grad"),
+        ),
+        because="bfloat16 has the range of float32, so the scaler is there but scales nothing",
+        todo="check that the autocast around it is bfloat16: the device has no scaling for float16",
+        numerics=Numerics.REORDERED,
+    )
 
 
 @codemod.uses(AMP)
