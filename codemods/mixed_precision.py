@@ -4,7 +4,8 @@
 dtype=torch.bfloat16)`; its own default would be float16. Scripts for Trainium also wrote
 `torch.autocast("cuda")` and patched `torch.cuda.is_bf16_supported`, because the legacy package caught that;
 natively it casts nothing, in silence. In a file that uses the legacy packages, and CUDA for nothing else,
-it becomes the Neuron device, and the patch goes; so do the patches of Transformers that stood in for it.
+it becomes the Neuron device, and the patch goes; so do the patches of Transformers that stood in for it. A
+gradient scaler stays as one that is switched off, since bfloat16 needs none.
 
 Marked is an autocast in a file that uses CUDA as well.
 """
@@ -28,13 +29,15 @@ CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_m
 WHY = "the device casts to bfloat16, which is written out: its own default is float16"
 
 
+_SCALING = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled", "use_zero_grad")
 for _name in ("torch_xla.amp.GradScaler", "torch_xla.amp.grad_scaler.GradScaler"):
     # What it was told about scaling (torch_xla/amp/grad_scaler.py, 2.1 to 2.9) has no effect any more.
     codemod.symbol(
         _name,
         Call(
             'torch.amp.GradScaler("neuron", enabled=False)',
-            dropped=("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled", "use_zero_grad"),
+            args=_SCALING,
+            dropped=_SCALING,
         ),
         because="bfloat16 has the range of float32, so the scaler is there but scales nothing",
         todo="check that the autocast around it is bfloat16: the device has no scaling for float16",
