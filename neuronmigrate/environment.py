@@ -109,7 +109,8 @@ def is_read(site: Site, setting: Setting) -> bool:
         if isinstance(other, Setting) and isinstance(other.statement, cst.AugAssign):
             return True
         if is_read_of(site, each) and not any(
-            isinstance(around, cst.If) and guarded_patches(site, around) for around in site.ancestors(each)
+            isinstance(around, cst.If) and (guarded_patches(site, around) or tells_dtype(site, around))
+            for around in site.ancestors(each)
         ):
             return True
     return False
@@ -147,3 +148,33 @@ def guarded_patches(site: Site, node: cst.If) -> list[tuple[cst.Assign, str]]:
     tested = [each for each in strings_in(node.test) if each.evaluated_value in DOWNCASTS]
     harmless = is_harmless(node.test, site.name_of)
     return patches if harmless and any(is_read_of(site, each) for each in tested) else []
+
+
+def tells_dtype(site: Site, node: cst.If) -> bool:
+    """Whether a test of one of these switches does nothing but return the name of another dtype.
+
+    `if "XLA_USE_BF16" in os.environ: return "torch.bfloat16"`, before what the tensor itself says.
+    """
+    if not isinstance(node.test, cst.Comparison) or len(node.test.comparisons) != 1:
+        return False
+    key, target = node.test.left, node.test.comparisons[0]
+    if not isinstance(key, cst.SimpleString) or key.evaluated_value not in DOWNCASTS:
+        return False
+    inside = isinstance(target.operator, cst.In) and site.name_of(target.comparator) == "os.environ"
+    return inside and _returns_dtypes(node)
+
+
+def _returns_dtypes(node: cst.If) -> bool:
+    if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    for line in node.body.body:
+        if isinstance(line, cst.If):
+            if not _returns_dtypes(line):
+                return False
+            continue
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        value = small.value if isinstance(small, cst.Return) else None
+        text = value.evaluated_value if isinstance(value, cst.SimpleString) else ""
+        if not isinstance(text, str) or not text.startswith("torch."):
+            return False
+    return True
