@@ -156,16 +156,15 @@ def _decide_flags(site: Site, setting: Setting) -> None:
     strings = [
         each for each in strings_in(setting.value) if str(each.evaluated_value).lstrip().startswith("-")
     ]
-    if not _only_joins(site, setting.value):
-        return
+    if not _is_text(site, setting.value):
+        return  # what is put into it may be of the cache as well
     texts = {node: str(node.evaluated_value) for node in strings}
     sorted_out = {node: _sorted(text) for node, text in texts.items()}
     if any(each is None for each in sorted_out.values()):
         return
     gone = [flag for each in sorted_out.values() if each for flag in each.gone]
     if not gone:
-        if _is_text(site, setting.value):
-            answer(site, setting.statement)  # the native compiler knows all of it
+        answer(site, setting.statement)  # the native compiler knows all of it
         return
     extra = [(name, value) for each in sorted_out.values() if each for name, value in each.variables]
     left = [flag for each in sorted_out.values() if each for flag in each.kept]
@@ -175,7 +174,7 @@ def _decide_flags(site: Site, setting: Setting) -> None:
     for name, value in extra:
         template = f'os.environ["{name}"] = {{value}}\n'
         group.insert(line, group.statements(template, value=edits.string(value)))
-    if not left and _is_text(site, setting.value) and not is_read(site, setting):
+    if not left and not is_read(site, setting):
         _drop(site, group, setting)
     else:
         for node, each in sorted_out.items():
@@ -292,16 +291,6 @@ def _sorted(text: str) -> _Sorted | None:
         elif flag == "--no_cache":
             variables.append(("TORCH_NEURONX_NEFF_DISABLE_CACHE", "1"))
     return _Sorted(tuple(kept), tuple(gone), tuple(variables))
-
-
-def _only_joins(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether a value is made of text, of the variable as it was, and of nothing else."""
-    if isinstance(value, cst.SimpleString):
-        return isinstance(value.evaluated_value, str)
-    if isinstance(value, cst.BinaryOperation):
-        joins = isinstance(value.operator, cst.Add)
-        return joins and _only_joins(site, value.left) and _only_joins(site, value.right)
-    return not isinstance(value, cst.FormattedString) and is_harmless(value, site.name_of)
 
 
 def _is_text(site: Site, value: cst.BaseExpression) -> bool:
