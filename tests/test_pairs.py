@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from neuronmigrate.plan import State
-from tests.fixtures_lib import FOLDER, Case, cases, result_of
+from tests.fixtures_lib import FOLDER, cases, result_of
 from tests.oracle import cases as oracle
 from tests.oracle.record import digest
 from tests.test_oracle import _alike, _values
