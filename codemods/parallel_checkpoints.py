@@ -39,7 +39,8 @@ def {name}(path):
     """The tags below a folder whose checkpoint is whole, the newest last."""
     tags = os.listdir(path) if os.path.isdir(path) else []
     ends = {{tag: os.path.join(path, tag, "rest.pt") for tag in tags}}
-    return sorted((tag for tag in tags if os.path.exists(ends[tag])), key=lambda tag: os.path.getmtime(ends[tag]))
+    whole = [tag for tag in tags if os.path.exists(ends[tag])]
+    return sorted(whole, key=lambda tag: os.path.getmtime(ends[tag]))
 '''
 HAS = '''\
 def {name}(path):
