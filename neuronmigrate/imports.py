@@ -516,11 +516,22 @@ class Settler:
             for name in [base, *(f"{base}_{number}" for number in range(2, 100))]:
                 if name in taken or name in locals_wanted:
                     continue
-                if all(self.names.is_free(name, node) for node in uses):
+                if all(self._becomes_free(name, node) for node in uses):
                     taken.add(name)
                     for node in uses:
                         self.plan[node] = cst.Name(name)
                     break
+
+    def _becomes_free(self, name: str, at: cst.CSTNode) -> bool:
+        """Whether a name means nothing once the imports that go are gone."""
+        if self.names.is_free(name, at):
+            return True
+        bindings = self.names.module_scope.bindings.get(name, ())
+        return (
+            bool(bindings)
+            and all(binding.node in self.going for binding in bindings)
+            and self.names.lookup(name, at) is self.names.module_scope
+        )
 
     def _declared_global(self) -> dict[str, list[cst.Name]]:
         """The names in `global` statements."""

@@ -66,7 +66,8 @@ MAKERS = tuple(
     for what in ("model", "optimizer")
 )
 ASKS = frozenset({*GETTERS, *LAYERS, *MAKERS, IS_INITIALIZED})
-"""What needs the mesh."""
+"""What needs the mesh, as well as everything below `REGIONS`."""
+REGIONS = (f"{_LAYERS}.mappings.", f"{_LAYERS}.loss_functions", f"{_LAYERS}.parallel_cross_entropy")
 MAKE = "torch.distributed.init_device_mesh"
 HAND_OVER = (
     "this file makes no mesh: set its `mesh` where `init_device_mesh` is called, before it is needed here"
@@ -174,7 +175,7 @@ def _find(site: Site) -> Mesh:
     if len(starts) > 1:
         return Mesh(Where.MODULE, starts[0], "it is called in several places of this file")
     start = starts[0]
-    needing = [use for use in site.uses if use.claim in ASKS]
+    needing = [use for use in site.uses if use.claim in ASKS or use.claim.startswith(REGIONS)]
     function = _function_of(site, start)
     inside = function is not None and all(function in site.ancestors(use.node) for use in needing)
     asked = any(use.claim == IS_INITIALIZED for use in needing)
