@@ -1,4 +1,4 @@
-"""Regions of NxD between tensor parallel layers: `mappings.gather_from_sequence_parallel_region(x)` and others.
+"""Regions of NxD between parallel layers: `mappings.gather_from_sequence_parallel_region(x)` and others.
 
 Each moved a tensor from one way of being spread over the tensor parallel processes to another, and its
 gradient back. Functions of the same parameters say both ways as placements of a DTensor, which sends what
@@ -23,7 +23,7 @@ codemod = Codemod(__name__)
 LAYERS = "neuronx_distributed.parallel_layers"
 REPLICATE = "torch.distributed.tensor.Replicate()"
 PARTIAL = "torch.distributed.tensor.Partial()"
-WRAP = f"torch.distributed.tensor.DTensor.from_local(tensor, {{mesh}}, [{{placement}}], run_check=False)"
+WRAP = "torch.distributed.tensor.DTensor.from_local(tensor, {mesh}, [{placement}], run_check=False)"
 
 
 def _region(about: str, parameters: str, placement: str, after: str) -> str:
@@ -96,7 +96,8 @@ LOSS = '''\
 def {name}(logits, target, label_smoothing=0.0, ignore_index=-100):
     """The cross entropy of each target; each process has the logits of a part of the vocabulary."""
     parts = torch.distributed.tensor.Shard(logits.dim() - 1)
-    whole = torch.distributed.tensor.DTensor.from_local(logits, {mesh}, [parts], run_check=False).full_tensor()
+    whole = torch.distributed.tensor.DTensor.from_local(logits, {mesh}, [parts], run_check=False)
+    whole = whole.full_tensor()
     words = whole.shape[-1]
     loss = torch.nn.functional.cross_entropy(
         whole.reshape(-1, words),
