@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from neuronmigrate.codemod import Codemod
     from neuronmigrate.files import Tree
     from neuronmigrate.journal import Unit
+    from neuronmigrate.parity.comparison import Comparison
     from neuronmigrate.plan import Report
     from neuronmigrate.report import Line
 
@@ -27,6 +28,12 @@ app = typer.Typer(
     # Rich would cost a third of the time that --help may take.
     rich_markup_mode=None,
 )
+parity = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Whether a migrated program computes what the old one did.",
+)
+app.add_typer(parity, name="parity")
 
 Paths = Annotated[list[str], typer.Argument(metavar="PATH", help="Files and folders; - is stdin.")]
 FromVersion = Annotated[
@@ -50,7 +57,9 @@ CommentReviews = Annotated[
 ]
 Exact = Annotated[
     bool | None,
-    typer.Option("--exact/--no-exact", help="Accepted, but no codemod keeps old faults yet."),
+    typer.Option(
+        "--exact/--no-exact", help="Keep what the old classes did by mistake, where it can be written."
+    ),
 ]
 Shim = Annotated[
     bool | None,
@@ -65,6 +74,31 @@ Codemods = Annotated[
 ]
 Jobs = Annotated[int, typer.Option(min=0, metavar="N", help="Processes at most; 0 is one for each CPU.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Seed = Annotated[
+    int | None, typer.Option(metavar="N", help="Seed Python, numpy and torch before the script begins.")
+]
+Dropout = Annotated[
+    str, typer.Option(metavar="HOW", help="keep, off, or replay: masks drawn the same on every device.")
+]
+Order = Annotated[
+    str, typer.Option(metavar="HOW", help="keep, or replay: shuffled data in the same order everywhere.")
+]
+Calls = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Calls, steps and batches that are recorded in full.")
+]
+Elements = Annotated[
+    int,
+    typer.Option(min=16, metavar="N", help="Elements of a tensor that are kept; a sample of larger ones."),
+]
+Devices = Annotated[
+    int | None, typer.Option(metavar="N", help="Start N processes with torchrun, one for each device.")
+]
+RewriteReport = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="report.json of the rewrite: what its codemods do to the numbers."),
+]
+ParityFormat = Annotated[str, typer.Option(metavar="FORMAT", help="text, json or markdown.")]
+Factor = Annotated[float, typer.Option(min=0.0, metavar="X", help="Times all tolerances.")]
 
 
 def _known_format(name: str) -> str:
@@ -346,6 +380,142 @@ def run_script(
         release=from_version,
     )
     raise typer.Exit(launch(orders, emulate=emulate, devices=devices))
+
+
+@parity.command("recorder")
+def print_recorder() -> None:
+    """Print the recorder: one file that records where nothing but torch is installed."""
+    from neuronmigrate.parity.running import RECORDER
+    from neuronmigrate.report import terminal
+
+    terminal.emit_bytes([RECORDER.read_bytes()], sys.stdout)
+
+
+@parity.command("record", context_settings={"allow_interspersed_args": False})
+def record(
+    target: Annotated[list[str], typer.Argument(metavar="SCRIPT", help="The script, then its arguments.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the recording.")],
+    legacy: Annotated[
+        bool, typer.Option("--legacy", help="Run an old script, with stand-ins for the legacy packages.")
+    ] = False,
+    from_version: FromVersion = None,
+    seed: Seed = None,
+    dropout: Dropout = "keep",
+    order: Order = "keep",
+    calls: Calls = 3,
+    elements: Elements = 1 << 16,
+    megabytes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Tensors of one process altogether.")
+    ] = 512,
+    initial: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="A recording whose initial weights are taken.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the recording in the folder.")] = False,
+    devices: Devices = None,
+) -> None:
+    """Run a script and record what it computes.
+
+    Exit code: the script's; 2 if it cannot be run.
+    """
+    from neuronmigrate.parity import running
+
+    choices = running.Choices(seed, dropout, order, calls, elements, megabytes, resume, initial)
+    raise typer.Exit(
+        running.record(target, out, choices, legacy=legacy, release=from_version, devices=devices)
+    )
+
+
+@parity.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="Recording of the old side.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Recording of the new side.")],
+    reference: Annotated[
+        Path | None, typer.Option(metavar="C", help="Recording of a float32 run on a CPU.")
+    ] = None,
+    report: RewriteReport = None,
+    output_format: ParityFormat = "text",
+    tolerance: Factor = 1.0,
+) -> None:
+    """Compare two recordings.
+
+    Exit code: 0 equal, within tolerance or explained, 1 diverged, 2 error or not comparable.
+    """
+    _check_parity_format(output_format)
+    from neuronmigrate.parity import running
+
+    found = running.compare(first, second, reference, report, tolerance)
+    _print_parity([found], output_format)
+
+
+@parity.command("run")
+def run_pair(
+    before: Annotated[Path | None, typer.Option(metavar="FILE", help="The old script.")] = None,
+    after: Annotated[Path | None, typer.Option(metavar="FILE", help="The migrated script.")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of both scripts.")
+    ] = None,
+    configured: Annotated[
+        bool, typer.Option("--configured", help="Run the pairs of [tool.neuronmigrate.parity].")
+    ] = False,
+    devices: Devices = None,
+    from_version: FromVersion = None,
+    report: RewriteReport = None,
+    output_format: ParityFormat = "text",
+    tolerance: Factor = 1.0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of both sides.")] = 0,
+    dropout: Dropout = "replay",
+    order: Order = "replay",
+    calls: Calls = 3,
+    elements: Elements = 1 << 16,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the recordings in this folder.")
+    ] = None,
+) -> None:
+    """Run the old script, on stand-ins where it is legacy, and the migrated one, and compare them.
+
+    Exit code: 0 equal, within tolerance or explained, 1 diverged, 2 error or not comparable.
+    """
+    _check_parity_format(output_format)
+    from neuronmigrate.parity import running
+
+    choices = running.Choices(seed, dropout, order, calls, elements)
+    if configured:
+        if before or after or arguments:
+            raise UserError("--configured: the pairs stand in pyproject.toml; no scripts are named here")
+        pairs = running.configured(Path.cwd().resolve(), choices, tolerance)
+    elif before is None or after is None:
+        raise UserError("--before and --after: both are needed, or --configured")
+    else:
+        pairs = [
+            running.Pair(
+                before,
+                after,
+                tuple(arguments or ()),
+                devices=devices,
+                release=from_version,
+                report=report,
+                choices=choices,
+                keep=keep,
+                factor=tolerance,
+            )
+        ]
+    _print_parity([running.run(pair) for pair in pairs], output_format)
+
+
+def _check_parity_format(name: str) -> None:
+    from neuronmigrate.report import comparison
+
+    if name not in comparison.FORMATS:
+        raise UserError(f"--output-format: {name} is none of {', '.join(comparison.FORMATS)}")
+
+
+def _print_parity(found: list[Comparison], output_format: str) -> None:
+    """Print comparisons and leave with the exit code of the worst."""
+    from neuronmigrate.report import comparison, terminal
+
+    terminal.emit(comparison.FORMATS[output_format](found), sys.stdout)
+    codes = [each.exit_code for each in found]
+    raise typer.Exit(2 if 2 in codes else max(codes, default=0))
 
 
 def _settings(paths: Sequence[str], **options: object) -> Settings:

@@ -112,6 +112,8 @@ def load(start: Path, options: Mapping[str, object] | None = None) -> Settings:
             if not isinstance(table, dict):
                 raise UserError(f"{path}:1: [{TABLE}] has to be a table")
             for key, value in table.items():
+                if key == "parity":
+                    continue  # `pairs` reads it
                 where = f"{path}:{_line(path, key, TABLE)}"
                 name, checked = _checked(key, value, where, path.parent)
                 values[name] = checked
@@ -135,6 +137,73 @@ def load(start: Path, options: Mapping[str, object] | None = None) -> Settings:
         sources[name] = option
     # Each value was checked above by its key, which the type of a dictionary cannot say.
     return Settings(**values, sources=tuple(sorted(sources.items())))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ParityPair:
+    """A legacy script and its migrated twin, as [[tool.neuronmigrate.parity.pairs]] names them."""
+
+    before: Path
+    after: Path
+    arguments: tuple[str, ...] = ()
+    devices: int | None = None
+    from_version: str | None = None
+    report: Path | None = None
+    where: str = ""
+    """File and line of the table."""
+
+
+_PAIR_KEYS = ("before", "after", "arguments", "devices", "from-version", "report")
+
+
+def parity_pairs(start: Path) -> tuple[ParityPair, ...]:
+    """The pairs of the nearest pyproject.toml that has a table [tool.neuronmigrate].
+
+    Paths are relative to its folder. Raises UserError, with file and line, where there is no pair or a value
+    of the wrong type.
+    """
+    table = f"{TABLE}.parity"
+    for path in _pyprojects(start):
+        document = _read_toml(path) or {}
+        tool = document.get("tool")
+        ours = tool.get("neuronmigrate") if isinstance(tool, dict) else None
+        if not isinstance(ours, dict):
+            continue
+        parity = ours.get("parity", {})
+        where = f"{path}:{_line(path, 'pairs', table)}"
+        pairs = parity.get("pairs") if isinstance(parity, dict) else None
+        if not isinstance(pairs, list) or not pairs:
+            raise UserError(f"{where}: [{table}] has no pairs; each is a table with before and after")
+        for key in parity.keys() - {"pairs"}:
+            raise UserError(f"{path}:{_line(path, key, table)}: [{table}] has no key {key}; known is pairs")
+        return tuple(_pair(pair, where, path.parent) for pair in pairs)
+    raise UserError(f"{start}: no pyproject.toml with a table [{table}] here or above")
+
+
+def _pair(pair: object, where: str, folder: Path) -> ParityPair:
+    if not isinstance(pair, dict):
+        raise UserError(f"{where}: a pair has to be a table with before and after, not {_shown(pair)}")
+    for key in pair.keys() - set(_PAIR_KEYS):
+        raise UserError(f"{where}: a pair has no key {key}; known are {', '.join(_PAIR_KEYS)}")
+    for key in ("before", "after", "report", "from-version"):
+        value = pair.get(key, None if key in ("report", "from-version") else "")
+        if value is not None and (not isinstance(value, str) or not value):
+            raise UserError(f"{where}: {key} of a pair has to be a text, not {_shown(value)}")
+    arguments, devices = pair.get("arguments", []), pair.get("devices")
+    if not isinstance(arguments, list) or not all(isinstance(each, str) for each in arguments):
+        raise UserError(f"{where}: arguments of a pair have to be a list of texts, not {_shown(arguments)}")
+    if devices is not None and (not isinstance(devices, int) or isinstance(devices, bool) or devices < 1):
+        raise UserError(f"{where}: devices of a pair has to be a number of processes, not {_shown(devices)}")
+    release = pair.get("from-version")
+    return ParityPair(
+        before=folder / pair["before"],
+        after=folder / pair["after"],
+        arguments=tuple(arguments),
+        devices=devices,
+        from_version=None if release is None else _release(release, f"{where}: from-version"),
+        report=folder / pair["report"] if "report" in pair else None,
+        where=where,
+    )
 
 
 def _pyprojects(start: Path) -> list[Path]:

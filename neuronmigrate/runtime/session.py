@@ -31,8 +31,17 @@ def begin() -> None:
         after_import("torch", session.torch_is_there)
     elif session.program:
         session.stand_in()
+    if orders.record is not None and session.program:
+        # After the device: what is recorded runs on it.
+        after_import("torch", session.record)
     if session.speaks:
         atexit.register(session.end)
+
+
+def _mix(torch: types.ModuleType) -> None:
+    from neuronmigrate.runtime.legacy import mixed
+
+    mixed.install()
 
 
 class Session:
@@ -90,6 +99,8 @@ class Session:
         from neuronmigrate.runtime import legacy
 
         self.legacy = legacy.activate(release=self.orders.release)
+        if self.orders.mixed:
+            after_import("torch", _mix)
         usual = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
@@ -102,6 +113,20 @@ class Session:
             raise SystemExit(2)
 
         sys.excepthook = hook
+
+    def record(self, torch: types.ModuleType) -> None:
+        """Record what the program computes."""
+        from neuronmigrate.parity import recorder
+
+        assert self.orders.record is not None
+        options = recorder.Options(**self.orders.record)  # type: ignore[arg-type]  # as they were written
+        recorder.begin(options, {"device": self._device()})
+
+    def _device(self) -> str:
+        """Where the program computes, in the words of every report."""
+        if self.legacy is not None:
+            return f"stand-ins for optimum-neuron {self.legacy.release} on the CPU: a stub reference"
+        return "cpu" if self.activation is None else self.activation.selection.backend.value
 
     def _notice_first_use(self) -> None:
         """Learn whether anything ever runs on the device, at no cost once it did."""

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from neuronmigrate.runtime.legacy.releases import Release
 
-_HERE = str(Path(__file__).parent)
+OURS = tuple(
+    os.path.join(Path(__file__).parents[number], name, "") for number, name in ((0, ""), (2, "parity"))
+)
+"""Folders whose files are never the user's."""
 
 
 class LegacyProblem(Exception):
@@ -126,7 +129,7 @@ def place() -> str:
     while frame.f_back is not None:
         path = frame.f_code.co_filename
         if not (
-            path.startswith((_HERE, "<frozen"))
+            path.startswith((*OURS, "<frozen"))
             or f"{os.sep}torch{os.sep}" in path
             or path.endswith("contextlib.py")
         ):

@@ -1,0 +1,358 @@
+"""Runs scripts to record them, one or both sides of a migration.
+
+A script runs in a Python of its own, prepared by neuronmigrate.runtime as for `neuronmigrate run`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuronmigrate.config import UserError
+from neuronmigrate.runtime.launch import Orders, check, command, environment
+
+if TYPE_CHECKING:
+    from neuronmigrate.parity.comparison import Comparison
+    from neuronmigrate.parity.recording import Recording
+
+RECORDER = Path(__file__).with_name("recorder.py")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How to record; the fields of the recorder's options that a user can set."""
+
+    seed: int | None = None
+    dropout: str = "keep"
+    order: str = "keep"
+    calls: int = 3
+    elements: int = 1 << 16
+    megabytes: int = 512
+    resume: bool = False
+    initial: Path | None = None
+
+    def orders(self, out: Path) -> dict[str, object]:
+        """As the processes of the run take them."""
+        return {
+            "out": str(out),
+            "seed": self.seed,
+            "dropout": self.dropout,
+            "order": self.order,
+            "calls": self.calls,
+            "elements": self.elements,
+            "megabytes": self.megabytes,
+            "resume": self.resume,
+            "initial": "" if self.initial is None else str(self.initial.absolute()),
+        }
+
+
+ALIGNED = Choices(seed=0, dropout="replay", order="replay")
+"""How `parity run` records: what is random comes out the same on both sides."""
+
+
+def record(
+    target: Sequence[str],
+    out: Path,
+    choices: Choices,
+    *,
+    legacy: bool = False,
+    release: str | None = None,
+    strict: bool = False,
+    devices: int | None = None,
+    mixed: bool = False,
+    cwd: Path | None = None,
+    quiet: bool = False,
+) -> int:
+    """Run a script and record it into a folder; the script's exit code, or torchrun's.
+
+    With `quiet` what the script prints goes to standard error. Raises UserError if the run cannot work or
+    the folder holds something else.
+    """
+    orders = recording_orders(
+        target, out, choices, legacy=legacy, release=release, strict=strict, devices=devices, mixed=mixed
+    )
+    sys.stdout.flush()
+    done = subprocess.run(
+        command(orders, devices),
+        env=environment(orders, os.environ),
+        cwd=cwd,
+        stdout=sys.stderr.fileno() if quiet else None,
+    )
+    return done.returncode
+
+
+def recording_orders(
+    target: Sequence[str],
+    out: Path,
+    choices: Choices,
+    *,
+    legacy: bool = False,
+    release: str | None = None,
+    strict: bool = False,
+    devices: int | None = None,
+    mixed: bool = False,
+) -> Orders:
+    """The orders of a run that is recorded, and its folder. Raises UserError if the run cannot work."""
+    orders = Orders(
+        target=tuple(target),
+        strict=strict,
+        legacy=legacy,
+        release=release,
+        mixed=mixed,
+        record=choices.orders(out.absolute()),
+    )
+    check(orders, emulate=False, devices=devices)
+    _need_torch()
+    for name, given, known in (
+        ("--dropout", choices.dropout, ("keep", "replay", "off")),
+        ("--order", choices.order, ("keep", "replay")),
+    ):
+        if given not in known:
+            raise UserError(f"{name}: {given} is none of {', '.join(known)}")
+    _check_folder(out, choices.resume)
+    if choices.initial is not None and not any(choices.initial.glob("rank0.run*.jsonl")):
+        raise UserError(f"{choices.initial}: holds no recording")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be made: {error.strerror}") from error
+    return orders
+
+
+def _need_torch() -> None:
+    for name in ("torch", "safetensors"):
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"parity needs {name}: pip install 'neuronmigrate[runtime]'")
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise UserError(f"{out}: is no folder")
+    entries = list(out.iterdir())
+    recorded = any(each.name.startswith("rank") and each.suffix == ".jsonl" for each in entries)
+    if recorded and not resume:
+        raise UserError(f"{out}: holds a recording; --resume goes on with it, or name another folder")
+    if entries and not recorded:
+        raise UserError(f"{out}: holds something that is no recording")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A legacy script and its migrated twin."""
+
+    before: Path
+    after: Path
+    arguments: tuple[str, ...] = ()
+    devices: int | None = None
+    """Processes of each side; None: two if the old side reduces over processes, else one."""
+    release: str | None = None
+    legacy: bool | None = None
+    """Whether the old side runs on stand-ins; None: if it holds a legacy name."""
+    report: Path | None = None
+    """report.json of the rewrite, for what its codemods declared; None: that of the last rewrite, if it
+    wrote the new side."""
+    numerics: frozenset[str] | None = None
+    """What was declared, where it is known already."""
+    choices: Choices = field(default=ALIGNED)
+    keep: Path | None = None
+    """Folder for the two recordings; None: they are removed."""
+    factor: float = 1.0
+    """Times all tolerances."""
+
+
+def compare(
+    first: Path, second: Path, reference: Path | None, report: Path | None, factor: float
+) -> Comparison:
+    """Compare two recordings, by the folders they are in.
+
+    Raises UserError for a folder without a recording, or where torch is missing.
+    """
+    _need_torch()
+    from neuronmigrate.parity import comparing
+    from neuronmigrate.parity.recording import read
+    from neuronmigrate.parity.tolerance import Policy
+
+    return comparing.compare(
+        read(first),
+        read(second),
+        Policy(numerics=numerics_of(report), factor=factor),
+        reference=None if reference is None else read(reference),
+        labels=(str(first), str(second)),
+    )
+
+
+def run(pair: Pair) -> Comparison:
+    """Record both sides with all that is random aligned, and compare them.
+
+    Each side runs in a fresh folder, its arguments as they stand. Raises UserError if a side cannot be run.
+    """
+    from neuronmigrate.parity import comparing
+    from neuronmigrate.parity.recording import read
+    from neuronmigrate.parity.tolerance import Policy
+
+    _need_torch()
+    for script in (pair.before, pair.after):
+        if not script.is_file():
+            raise UserError(f"{script}: there is no such script")
+    policy = Policy(numerics=declared(pair), factor=pair.factor)
+    with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
+        kept = pair.keep.absolute() if pair.keep else Path(folder)
+        devices = pair.devices
+        before = _side(pair, kept, "before", devices)
+        if devices is None and _reduces(read(before)):
+            devices = 2
+            shutil.rmtree(before)
+            before = _side(pair, kept, "before", devices)
+        after = _side(pair, kept, "after", devices)
+        labels = str(pair.before), str(pair.after)
+        return comparing.compare(
+            read(before), read(after), policy, labels=labels, aligned=aligned(pair, devices)
+        )
+
+
+def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
+    """Record one side in a working folder of its own."""
+    script = pair.before if name == "before" else pair.after
+    legacy = name == "before" and (is_legacy(script) if pair.legacy is None else pair.legacy)
+    out = folder / name
+    with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as cwd:
+        record(
+            [str(script.resolve()), *pair.arguments],
+            out,
+            pair.choices,
+            legacy=legacy,
+            release=pair.release if legacy else None,
+            devices=devices,
+            cwd=Path(cwd),
+            quiet=True,
+        )
+    if not any(out.glob("rank*.jsonl")):
+        raise UserError(f"{script}: left no recording: it ended before it used torch")
+    return out
+
+
+def aligned(pair: Pair, devices: int | None) -> tuple[str, ...]:
+    """What was made the same for both sides, in words."""
+    said = []
+    if pair.choices.seed is not None:
+        said.append(f"Python, numpy and torch seeded with {pair.choices.seed} before the script began")
+    if pair.choices.order == "replay":
+        said.append("shuffled loaders without a generator shuffle by the seed and a count of epochs")
+    if pair.choices.dropout == "replay":
+        said.append("dropout masks drawn from the seed and a count of calls")
+    if pair.choices.dropout == "off":
+        said.append("no dropout")
+    said.append(f"{devices or 1} process{'es' if (devices or 1) > 1 else ''} for each side")
+    return tuple(said)
+
+
+def is_legacy(script: Path) -> bool:
+    """Whether a script, or a module beside it, imports a legacy package.
+
+    A file that cannot be parsed is none: running it tells what is wrong with it.
+    """
+    from neuronmigrate import catalogue
+
+    for path in [script, *script.parent.glob("*.py")]:
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        if any(catalogue.is_legacy(name) for node in ast.walk(tree) for name in _names(node)):
+            return True
+    return False
+
+
+def _names(node: ast.AST) -> list[str]:
+    """Names of other packages that a node has: what it imports, and attributes of torch_neuronx."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    if (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "torch_neuronx"
+    ):
+        return [f"torch_neuronx.{node.attr}"]
+    return []
+
+
+def _reduces(recording: Recording) -> bool:
+    from neuronmigrate.parity.traces import lone_reductions
+
+    return any(lone_reductions(rank) for rank in recording.ranks.values())
+
+
+def declared(pair: Pair) -> frozenset[str]:
+    """What the rewrite that made the new side declared that it does to the numbers."""
+    if pair.numerics is not None:
+        return pair.numerics
+    folders = {pair.before.resolve().parent, pair.after.resolve().parent}
+    if pair.report is not None:
+        return numerics_of(pair.report, folders)
+    from neuronmigrate.journal import find_last
+
+    last = find_last(pair.after.resolve().parent)
+    report = None if last is None else last[1].folder / "report.json"
+    return numerics_of(report, folders) if report is not None and report.is_file() else frozenset()
+
+
+def numerics_of(report: Path | None, folders: Collection[Path] = ()) -> frozenset[str]:
+    """What the rewrites of a report.json declared: of the files in some folders, or of all files.
+
+    Raises UserError when it is no report.
+    """
+    if report is None:
+        return frozenset()
+    try:
+        document = json.loads(report.read_bytes())
+        root = Path(document["root"])
+        found: set[str] = set()
+        for each in document["files"]:
+            if not folders or (root / each["path"]).resolve().parent in folders:
+                found |= set(map(str, each["numerics"]))
+    except OSError as error:
+        raise UserError(f"{report}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{report}: is not the report of a rewrite") from error
+    return frozenset(found - {"same"})
+
+
+def configured(start: Path, choices: Choices, factor: float = 1.0) -> list[Pair]:
+    """The pairs of [tool.neuronmigrate.parity] that hold for a folder.
+
+    Raises UserError, with file and line, where there is none or one names a script that is not there.
+    """
+    from neuronmigrate.config import parity_pairs
+
+    found = []
+    for pair in parity_pairs(start):
+        for script in (pair.before, pair.after):
+            if not script.is_file():
+                raise UserError(f"{pair.where}: {script}: there is no such script")
+        found.append(
+            Pair(
+                before=pair.before,
+                after=pair.after,
+                arguments=pair.arguments,
+                devices=pair.devices,
+                release=pair.from_version,
+                report=pair.report,
+                choices=choices,
+                factor=factor,
+            )
+        )
+    return found
