@@ -18,7 +18,20 @@ import libcst as cst
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget, is_harmless
-from neuronmigrate.environment import ANSWERED, PATCHED, PATCHES, is_key, is_read_of
+from neuronmigrate.environment import (
+    ANSWERED,
+    DOWNCASTS,
+    PATCHED,
+    PATCHES,
+    Setting,
+    answer,
+    guarded_patches,
+    is_key,
+    is_read,
+    is_read_of,
+    setting_of,
+    strings_in,
+)
 from neuronmigrate.site import Group, Site
 
 codemod = Codemod(__name__)
@@ -26,7 +39,6 @@ codemod = Codemod(__name__)
 FLAGS = "NEURON_CC_FLAGS"
 FOLDER = "TORCH_NEURONX_NEFF_CACHE_DIR"
 CACHES = ("NEURON_COMPILE_CACHE_URI", "NEURON_COMPILE_CACHE_URL")
-DOWNCASTS = frozenset({"XLA_DOWNCAST_BF16", "XLA_USE_BF16"})
 # Whether these may go depends on how the script is started, or they do something still.
 KEPT = frozenset(
     {"NEURONCORE_GROUP_SIZES", "NEURONCORE_NUM_DEVICES", "NEURON_EXTRACT_GRAPHS_ONLY"}
@@ -60,24 +72,11 @@ TUNING = ("--disable-dge", "--enable-ccop", "--internal", "--tensorizer-options"
 WHY = "nothing reads it natively"
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A statement that sets a variable."""
-
-    statement: cst.Assign | cst.AugAssign | cst.Expr
-    key: cst.SimpleString
-    value: cst.BaseExpression
-
-    @property
-    def name(self) -> str:
-        return str(self.key.evaluated_value)
-
-
 @codemod.once
 def decide(site: Site) -> None:
     """Answer for every statement of the file that sets a variable."""
     for key in site.nodes(cst.SimpleString):
-        setting = _setting(site, key)
+        setting = setting_of(site, key)
         if setting is None:
             continue
         if setting.name == FLAGS:
@@ -90,39 +89,6 @@ def decide(site: Site) -> None:
         _decide_guard(site, node)
 
 
-def _setting(site: Site, key: cst.SimpleString) -> Setting | None:
-    """The statement that sets the variable which a string names."""
-    if catalogue.env(str(key.evaluated_value)) is None or not is_key(site, key):
-        return None
-    around = site.parent(key)
-    call = site.parent(around) if isinstance(around, cst.Arg) else None
-    if isinstance(call, cst.Call):
-        statement = site.parent(call)
-        sets = site.name_of(call.func) in ("os.environ.setdefault", "os.putenv") and len(call.args) == 2
-        if sets and isinstance(statement, cst.Expr) and around is call.args[0]:
-            return Setting(statement, key, call.args[1].value)
-        return None
-    subscript = next((each for each in site.ancestors(key) if isinstance(each, cst.Subscript)), None)
-    target = site.parent(subscript) if subscript is not None else None
-    if isinstance(target, cst.AugAssign) and target.target is subscript:
-        return Setting(target, key, target.value)
-    statement = site.parent(target) if isinstance(target, cst.AssignTarget) else None
-    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
-        return Setting(statement, key, statement.value)
-    return None
-
-
-def _is_read(site: Site, setting: Setting) -> bool:
-    """Whether the file reads the variable as well, or adds to it."""
-    for each in site.nodes(cst.SimpleString):
-        if each.evaluated_value != setting.name or setting.statement in site.ancestors(each):
-            continue
-        other = _setting(site, each)
-        if is_read_of(site, each) or (other is not None and isinstance(other.statement, cst.AugAssign)):
-            return True
-    return False
-
-
 def _decide_unread(site: Site, setting: Setting) -> None:
     """Take a setting out that nothing reads."""
     entry = catalogue.env(setting.name)
@@ -132,7 +98,7 @@ def _decide_unread(site: Site, setting: Setting) -> None:
         return
     if setting.name == "PJRT_DEVICE" and edits.code_of(setting.value).strip("\"'").upper() != "NEURON":
         return
-    if _is_read(site, setting) or not is_harmless(setting.value, site.name_of):
+    if is_read(site, setting) or not is_harmless(setting.value, site.name_of):
         return
     group = site.group()
     _drop(site, group, setting)
@@ -142,17 +108,7 @@ def _decide_unread(site: Site, setting: Setting) -> None:
 def _drop(site: Site, group: Group, setting: Setting) -> None:
     group.replace_statement(setting.statement)
     forget(site, setting.statement)
-    _answer(site, setting.statement)
-
-
-def _answer(site: Site, node: cst.CSTNode) -> None:
-    """Let other codemods pass over the strings in code that is rewritten."""
-    answered = site.notes.setdefault(ANSWERED, set())
-    todo = [node]
-    while todo:
-        part = todo.pop()
-        todo.extend(part.children)
-        answered.add(part)
+    answer(site, setting.statement)
 
 
 def _decide_folder(site: Site, setting: Setting) -> None:
@@ -191,7 +147,9 @@ def _requoted(node: cst.SimpleString, text: str) -> str:
 
 def _decide_flags(site: Site, setting: Setting) -> None:
     """Leave the options that the native compiler knows."""
-    strings = [each for each in _strings(setting.value) if str(each.evaluated_value).lstrip().startswith("-")]
+    strings = [
+        each for each in strings_in(setting.value) if str(each.evaluated_value).lstrip().startswith("-")
+    ]
     if not _only_joins(site, setting.value):
         return
     texts = {node: str(node.evaluated_value) for node in strings}
@@ -200,17 +158,17 @@ def _decide_flags(site: Site, setting: Setting) -> None:
         return
     gone = [flag for each in sorted_out.values() if each for flag in each.gone]
     if not gone:
-        _answer(site, setting.statement)  # the native compiler knows all of it
+        answer(site, setting.statement)  # the native compiler knows all of it
         return
     extra = [(name, value) for each in sorted_out.values() if each for name, value in each.variables]
     left = [flag for each in sorted_out.values() if each for flag in each.kept]
     group = site.group()
-    _answer(site, setting.statement)
+    answer(site, setting.statement)
     line = site.statement(setting.statement)
     for name, value in extra:
         template = f'os.environ["{name}"] = {{value}}\n'
         group.insert(line, group.statements(template, value=edits.string(value)))
-    if not left and _is_text(site, setting.value) and not _is_read(site, setting):
+    if not left and _is_text(site, setting.value) and not is_read(site, setting):
         _drop(site, group, setting)
     else:
         for node, each in sorted_out.items():
@@ -281,12 +239,6 @@ def _sorted(text: str) -> _Sorted | None:
     return _Sorted(tuple(kept), tuple(gone), tuple(variables))
 
 
-def _strings(value: cst.CSTNode) -> list[cst.SimpleString]:
-    if isinstance(value, cst.SimpleString):
-        return [value]
-    return [each for child in value.children for each in _strings(child)]
-
-
 def _only_joins(site: Site, value: cst.BaseExpression) -> bool:
     """Whether a value is made of text, of the variable as it was, and of nothing else."""
     if isinstance(value, cst.SimpleString):
@@ -301,7 +253,7 @@ def _is_text(site: Site, value: cst.BaseExpression) -> bool:
     """Whether a value is text, or text behind what the variable held."""
     if isinstance(value, cst.BinaryOperation):
         return _is_text(site, value.left) and _is_text(site, value.right)
-    reads = [each for each in _strings(value) if is_read_of(site, each)]
+    reads = [each for each in strings_in(value) if is_read_of(site, each)]
     return isinstance(value, cst.SimpleString) or [each.evaluated_value for each in reads] == [FLAGS]
 
 
@@ -310,31 +262,15 @@ def _is_text(site: Site, value: cst.BaseExpression) -> bool:
 
 def _decide_guard(site: Site, node: cst.If) -> None:
     """Take a test out that guards nothing but patches which go."""
-    if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+    patches = guarded_patches(site, node)
+    if not patches:
         return
-    patches = []
-    for line in node.body.body:
-        if not isinstance(line, cst.SimpleStatementLine):
-            return
-        for small in line.body:
-            target = small.targets[0].target if isinstance(small, cst.Assign) else None
-            if not isinstance(small, cst.Assign) or not isinstance(target, cst.Attribute):
-                return
-            if site.name_of(target) not in PATCHES:
-                return
-            patches.append((small, site.name_of(target) or ""))
-    names = [
-        str(each.evaluated_value)
-        for each in _strings(node.test)
-        if is_read_of(site, each) and str(each.evaluated_value) in DOWNCASTS
-    ]
-    if not patches or not names or not is_harmless(node.test, site.name_of):
-        return
+    names = [str(each.evaluated_value) for each in strings_in(node.test) if each.evaluated_value in DOWNCASTS]
     group = site.group()
     group.replace_statement(node)
     site.rebuilt.add(node)
     forget(site, node)
-    _answer(site, node)
+    answer(site, node)
     patched = site.notes.setdefault(PATCHED, set())
     for small, name in patches:
         patched.add(small)

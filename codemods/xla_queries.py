@@ -42,6 +42,11 @@ codemod.symbol(
     because="each process owns one device, so there is nothing to set up",
 )
 codemod.symbol(
+    "torch_xla.core.xla_model.xla_device_hw",
+    Call("torch.device({device}).type.upper()", args=("device",)),
+    because='the type of the device tells, in capitals as before: "NEURON" or "CPU"',
+)
+codemod.symbol(
     "torch_xla.device_count",
     Call("torch.accelerator.device_count()"),
     because="the devices that this process sees are counted",
