@@ -15,6 +15,7 @@ import libcst as cst
 
 from neuronmigrate import edits, targets
 from neuronmigrate.edits import Statement
+from neuronmigrate.facts import ModuleFacts
 from neuronmigrate.flow import UseKind
 from neuronmigrate.names import Names
 from neuronmigrate.site import Group, Site, Use
@@ -297,11 +298,43 @@ def made_mesh(
     if len(text.replace("torch.distributed", "dist")) > WIDE:
         made = f"{MAKE}(\n" + "".join(f"    {each},\n" for each in arguments) + ")"
     site.keywords.append((MAKE, "mesh_dim_names"))
-    return group.statements(
+    start = mesh_of(site).start
+    assert start is not None
+    name_place = start.node
+    statements = group.statements(
         f"{{mesh}} = {made}\n",
         mesh=name,
         **{key: value.deep_clone() for key, value in holes.items() if f"{{{key}}}" in made},
     )
+    for module in _askers(site):
+        alias = f"{module.rpartition('.')[2]}_module"
+        if site.names.is_free(alias, name_place):
+            template = f"import {module} as {alias}\n{alias}.mesh = {{mesh}}\n"
+            statements += edits.statements(template, site.module, mesh=cst.Name(name.value))
+    return statements
+
+
+def _askers(site: Site) -> list[str]:
+    """The modules that this file imports in which NxD's parallel state is asked, and which need the mesh."""
+    facts = site.project.facts_of(site.path)
+    targets_of = [binding.target for binding in site.names.imports]
+    return sorted(
+        name
+        for name, each in facts.modules.items()
+        if name != site.names.module_name
+        and "mesh" not in each.defined
+        and any(target == name or target.startswith(f"{name}.") for target in targets_of)
+        and _asks_for_mesh(each)
+    )
+
+
+def _asks_for_mesh(module: ModuleFacts) -> bool:
+    """Whether a module gets things from NxD that need a mesh, and does not start the state itself."""
+    names = {name for resolved in module.exports.values() for name in resolved.names}
+    names |= {f"{_STATE}." for name in names if name in (_STATE, _LAYERS, f"{_LAYERS}.layers")}
+    if names & {*STARTS, *CONFIGS} or "neuronx_distributed" in names:
+        return False
+    return any(name in ASKS or name.startswith((f"{_STATE}.", *REGIONS)) for name in names)
 
 
 def _is_docstring(statement: cst.CSTNode) -> bool:
