@@ -60,6 +60,10 @@ LAYERS = {
     for layer in ("ColumnParallelLinear", "ParallelEmbedding", "RowParallelLinear")
 }
 """The parallel layers that torch has a style for."""
+REPLICA_GROUPS = {
+    f"{_STATE}.get_{kind}_replica_groups": dimension for kind, dimension in ONE_DIMENSION.items() if dimension
+}
+"""What lists the groups of a dimension."""
 IS_INITIALIZED = f"{_STATE}.model_parallel_is_initialized"
 MAKERS = tuple(
     f"neuronx_distributed.{path}initialize_parallel_{what}"
@@ -133,6 +137,8 @@ def shares_from(site: Site) -> cst.FunctionDef | None:
 def dimension_of_groups(site: Site, groups: cst.BaseExpression) -> str:
     """The dimension of the mesh whose groups an expression lists; empty when it is another expression."""
     for use in site.uses:
+        if use.call is groups and use.name in REPLICA_GROUPS:
+            return "" if mesh_of(site).refused else REPLICA_GROUPS[use.name]
         if use.call is groups and use.claim in GETTERS:
             dimension, what = GETTERS[use.claim]
             as_list = edits.arguments(use.call, ("as_list",)).value("as_list")
@@ -176,7 +182,11 @@ def _find(site: Site) -> Mesh:
     if len(starts) > 1:
         return Mesh(Where.MODULE, starts[0], "it is called in several places of this file")
     start = starts[0]
-    needing = [use for use in site.uses if use.claim in ASKS or use.claim.startswith(REGIONS)]
+    needing = [
+        use
+        for use in site.uses
+        if use.claim in ASKS or use.name in REPLICA_GROUPS or use.claim.startswith(REGIONS)
+    ]
     function = _function_of(site, start)
     inside = function is not None and all(function in site.ancestors(use.node) for use in needing)
     asked = any(use.claim == IS_INITIALIZED for use in needing)

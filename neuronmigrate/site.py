@@ -470,6 +470,7 @@ class _Resolve(cst.CSTTransformer):
 TEMPLATE_ROOTS = frozenset(
     {
         "accelerate",
+        "contextlib",
         "dataclasses",
         "diffusers",
         "importlib",
