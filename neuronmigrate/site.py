@@ -468,6 +468,7 @@ class _Resolve(cst.CSTTransformer):
 TEMPLATE_ROOTS = frozenset(
     {
         "accelerate",
+        "contextlib",
         "dataclasses",
         "diffusers",
         "functools",
