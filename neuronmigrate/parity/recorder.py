@@ -33,6 +33,7 @@ import random
 import re
 import struct
 import sys
+import sysconfig
 import threading
 import time
 import types
@@ -984,7 +985,7 @@ class Recorder:
             if isinstance(value, torch.Tensor):
                 self.put("result", name, "end", "", value)
             else:
-                self.store.line(kind="result", name=name, value=value)
+                self.store.line(kind="result", name=name, step=self.step, value=value)
         self._put_random("end")
         self.store.line(kind="counts", step=self.step, counts=dict(self.counts))
         error = getattr(sys, "last_value", None)
@@ -1469,6 +1470,37 @@ def _division(recorder: Recorder, usual: Callable[..., Any], times: bool) -> Cal
     return divide
 
 
+_LIBRARIES = tuple(
+    os.path.join(path, "")
+    for path in {*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
+)
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+_HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+"""The package that this file belongs to, if it does."""
+_IS_PACKAGED = os.path.basename(_HERE[:-1]) == "neuronmigrate"
+
+
+def asked_by_script() -> bool:
+    """Whether the script asked for what is called just now, itself or through one function of a library.
+
+    What libraries seed and cast by themselves is theirs, and differs between old and new ones.
+    """
+    frame = sys._getframe(2)
+    libraries = 0
+    while frame is not None and libraries < 2:
+        path = frame.f_code.co_filename
+        own = path == __file__ or (_IS_PACKAGED and path.startswith(_HERE))
+        if own and path != __file__:
+            return False  # a stand-in for a legacy library
+        if not own and not path.startswith((_TORCH, "<")):
+            if not path.startswith(_LIBRARIES):
+                return True
+            if not path.endswith("contextlib.py"):
+                libraries += 1
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def _tell_seed(recorder: Recorder, value: Any) -> None:
     recorder.note_event("seed", value=int(value))
 
@@ -1478,7 +1510,8 @@ def _hook_settings(recorder: Recorder) -> None:
 
     @functools.wraps(seed)
     def manual_seed(value: Any) -> Any:
-        recorder.note_event("seed", value=int(value))
+        if asked_by_script():
+            recorder.note_event("seed", value=int(value))
         return seed(value)
 
     for owner in (torch, torch.random):
@@ -1493,6 +1526,8 @@ def _hook_settings(recorder: Recorder) -> None:
 
     @functools.wraps(enter)
     def entered(region: Any) -> Any:
+        if not asked_by_script():
+            return enter(region)
         dtype = str(getattr(region, "fast_dtype", "")).replace("torch.", "")
         recorder.note_event("autocast", dtype=dtype, enabled=bool(getattr(region, "_enabled", True)))
         return enter(region)
