@@ -183,6 +183,34 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Culprit:
+    """A hunk that brings a difference in."""
+
+    path: str
+    line: int
+    """Where it begins in the old side, from 1."""
+    new_line: int
+    old: str
+    new: str
+    codemods: tuple[str, ...] = ()
+    """The codemods that have a finding on its lines."""
+    by_hand: bool = False
+    """Whether the new side is another than neuronmigrate writes here."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What a search for the cause of a difference found."""
+
+    culprits: tuple[Culprit, ...]
+    """Hunks that turn a mixture which computes the same into one that does not."""
+    runs: int
+    """Mixtures of both sides that were run."""
+    reason: str = ""
+    """Why there is no culprit, or why there may be fewer."""
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What came of two recordings."""
 
@@ -204,6 +232,8 @@ class Comparison:
     aligned: tuple[str, ...] = ()
     """What was made the same on both sides before they ran."""
     notes: tuple[str, ...] = field(default=())
+    blame: Blame | None = None
+    """The hunks that bring the difference in, where they were searched for."""
 
     @property
     def exit_code(self) -> int:

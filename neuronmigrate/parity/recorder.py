@@ -1529,12 +1529,23 @@ def _hook_settings(recorder: Recorder) -> None:
         if not asked_by_script():
             return enter(region)
         dtype = str(getattr(region, "fast_dtype", "")).replace("torch.", "")
-        recorder.note_event("autocast", dtype=dtype, enabled=bool(getattr(region, "_enabled", True)))
+        enabled = bool(getattr(region, "_enabled", True))
+        # Libraries switch it off around sensitive parts; where it was not on, nothing is done by that.
+        if enabled or _in_autocast(str(getattr(region, "device", "cpu"))):
+            recorder.note_event("autocast", dtype=dtype, enabled=enabled)
         return enter(region)
 
     recorder.replace(kind, "__enter__", entered)
     if recorder.options.dropout != "keep":
         recorder.replace(torch.nn.functional, "dropout", _dropout(recorder))
+
+
+def _in_autocast(device: str) -> bool:
+    """Whether an autocast region is entered, for a type of device where torch can tell."""
+    try:
+        return bool(torch.is_autocast_enabled(device))
+    except (TypeError, RuntimeError):
+        return bool(torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled())
 
 
 def _dropout(recorder: Recorder) -> Callable[..., torch.Tensor]:

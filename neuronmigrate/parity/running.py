@@ -69,6 +69,7 @@ def record(
     release: str | None = None,
     strict: bool = False,
     devices: int | None = None,
+    mixed: bool = False,
     cwd: Path | None = None,
     quiet: bool = False,
 ) -> int:
@@ -77,11 +78,37 @@ def record(
     With `quiet` what the script prints goes to standard error. Raises UserError if the run cannot work or
     the folder holds something else.
     """
+    orders = recording_orders(
+        target, out, choices, legacy=legacy, release=release, strict=strict, devices=devices, mixed=mixed
+    )
+    sys.stdout.flush()
+    done = subprocess.run(
+        command(orders, devices),
+        env=environment(orders, os.environ),
+        cwd=cwd,
+        stdout=sys.stderr.fileno() if quiet else None,
+    )
+    return done.returncode
+
+
+def recording_orders(
+    target: Sequence[str],
+    out: Path,
+    choices: Choices,
+    *,
+    legacy: bool = False,
+    release: str | None = None,
+    strict: bool = False,
+    devices: int | None = None,
+    mixed: bool = False,
+) -> Orders:
+    """The orders of a run that is recorded, and its folder. Raises UserError if the run cannot work."""
     orders = Orders(
         target=tuple(target),
         strict=strict,
         legacy=legacy,
         release=release,
+        mixed=mixed,
         record=choices.orders(out.absolute()),
     )
     check(orders, emulate=False, devices=devices)
@@ -99,14 +126,7 @@ def record(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out}: cannot be made: {error.strerror}") from error
-    sys.stdout.flush()
-    done = subprocess.run(
-        command(orders, devices),
-        env=environment(orders, os.environ),
-        cwd=cwd,
-        stdout=sys.stderr.fileno() if quiet else None,
-    )
-    return done.returncode
+    return orders
 
 
 def _need_torch() -> None:

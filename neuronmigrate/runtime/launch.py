@@ -40,6 +40,8 @@ class Orders:
     legacy: bool = False
     release: str | None = None
     """Release of optimum-neuron to stand in for; None for the newest."""
+    mixed: bool = False
+    """With `legacy`: the program is half migrated, and the neuron device means the CPU for it."""
     record: Mapping[str, object] | None = None
     """Options of neuronmigrate.parity.recorder, to record what the program computes."""
 

@@ -38,6 +38,12 @@ def begin() -> None:
         atexit.register(session.end)
 
 
+def _mix(torch: types.ModuleType) -> None:
+    from neuronmigrate.runtime.legacy import mixed
+
+    mixed.install()
+
+
 class Session:
     """One process of the run."""
 
@@ -93,6 +99,8 @@ class Session:
         from neuronmigrate.runtime import legacy
 
         self.legacy = legacy.activate(release=self.orders.release)
+        if self.orders.mixed:
+            after_import("torch", _mix)
         usual = sys.excepthook
 
         def hook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:

@@ -41,12 +41,15 @@ _INSIDE_TORCH = f"{os.sep}torch{os.sep}"
 
 _MOVED = "_neuronmigrate_xla"
 
+MEANS_CPU = {"xla"}
+"""Types of device that mean the CPU; `mixed` adds `neuron`."""
+
 
 def is_xla(value: object) -> bool:
     """Whether a device argument names the lazy device."""
     if isinstance(value, torch.device):
-        return value.type == "xla"
-    return isinstance(value, str) and (value == "xla" or value.startswith("xla:"))
+        return value.type in MEANS_CPU
+    return isinstance(value, str) and value.partition(":")[0] in MEANS_CPU
 
 
 def to_cpu(value: object) -> object:
@@ -109,7 +112,7 @@ def _replace_classes() -> None:
 
     class Autocast(torch.autocast):
         def __init__(self, device_type: str, dtype: torch.dtype | None = None, **options: bool) -> None:
-            if device_type in ("xla", "cuda"):
+            if device_type == "cuda" or device_type in MEANS_CPU:
                 device_type, dtype = "cpu", dtype or torch.bfloat16
             super().__init__(device_type, dtype, **options)
 

@@ -1,0 +1,55 @@
+"""Lets one program be half migrated: the device type `neuron` means the CPU, beside the stand-ins.
+
+The search for the hunk that brings a difference in runs such programs. What is not here raises
+AttributeError, and the search takes the mixture for one that cannot run.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import torch
+
+
+def install() -> None:
+    """Name the device; called once, before the program, when its stand-ins are active."""
+    from neuronmigrate.runtime.legacy.xla import redirect
+
+    torch.utils.rename_privateuse1_backend("neuron")
+    module = types.ModuleType("torch.neuron")
+    functions: dict[str, object] = {
+        "_is_in_bad_fork": lambda: False,
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": _nothing,
+        "synchronize": _nothing,
+        "empty_cache": _nothing,
+        "manual_seed": torch.manual_seed,
+        "manual_seed_all": torch.manual_seed,
+        "get_rng_state": _state,
+        "set_rng_state": _set_state,
+    }
+    for name, function in functions.items():
+        setattr(module, name, function)
+    sys.modules["torch.neuron"] = module
+    torch._register_device_module("neuron", module)
+    redirect.install()
+    redirect.MEANS_CPU.add("neuron")
+    if torch.distributed.is_available():
+        import torch.distributed as dist
+
+        dist.Backend.register_backend("neuron", dist.ProcessGroupGloo, devices=["cpu", "neuron"])
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """What a device that works at once has to do."""
+
+
+def _state(*_: object) -> torch.Tensor:
+    return torch.get_rng_state()
+
+
+def _set_state(state: torch.Tensor, *_: object) -> None:
+    torch.set_rng_state(state)

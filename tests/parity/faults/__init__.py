@@ -1,0 +1,363 @@
+"""Migrated programs with one wrong edit each, to learn whether parity sees it.
+
+A folder here holds an old program, `before.py`. Its migrated side is what neuronmigrate makes of it, or
+`after.py` where that stands beside it, written by hand. A change replaces one text of the migrated side: a *fault*
+computes something else than the old program, a *variant* computes the same by another way. `python -m
+tests.parity.table` runs all of them and writes the tables of docs/parity.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from neuronmigrate.config import Settings
+from neuronmigrate.engine import migrate
+from neuronmigrate.plan import Result
+from neuronmigrate.project import Project
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Base:
+    """An old program and how it is run."""
+
+    name: str
+    devices: int = 1
+    release: str = "0.4.5"
+
+    @property
+    def before(self) -> Path:
+        return FOLDER / self.name / "before.py"
+
+    def after(self) -> str:
+        """The migrated program."""
+        by_hand = FOLDER / self.name / "after.py"
+        if by_hand.exists():
+            return by_hand.read_text("utf-8")
+        after = self.result().after
+        assert after is not None
+        return after.decode()
+
+    @cache  # noqa: B019 - there is a handful of them
+    def result(self) -> Result:
+        """What neuronmigrate makes of the old program."""
+        return migrate("before.py", self.before.read_bytes(), Project(given=self.release), Settings())
+
+
+@dataclass(frozen=True)
+class Change:
+    """One edit of a migrated program."""
+
+    base: str
+    name: str
+    old: str
+    new: str
+
+    def apply(self, after: str) -> str:
+        """The edited program. Raises ValueError where the text does not stand exactly once."""
+        if after.count(self.old) != 1:
+            raise ValueError(f"{self.base}: {self.name}: stands {after.count(self.old)} times: {self.old!r}")
+        return after.replace(self.old, self.new)
+
+
+BASES = {
+    base.name: base
+    for base in (
+        Base("classify"),
+        Base("embed"),
+        Base("generate", release="0.3.0"),
+        Base("loop"),
+        Base("ranks", devices=2),
+        Base("translate"),
+    )
+}
+
+_AVERAGE = "        average_gradients(optimizer)\n"
+_CLIP = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)\n"
+
+FAULTS = (
+    # Two processes
+    Change("ranks", "gradients not reduced", _AVERAGE, ""),
+    Change("ranks", "gradients summed", "                param.grad.div_(dist.get_world_size())\n", ""),
+    Change(
+        "ranks", "gradients divided twice", "param.grad.div_(dist.get_world_size())", "param.grad.div_(4)"
+    ),
+    Change("ranks", "clipped before the reduction", _AVERAGE + _CLIP, _CLIP + _AVERAGE),
+    Change("ranks", "not clipped", _CLIP, ""),
+    Change("ranks", "clipped at another norm", "parameters(), 0.5)", "parameters(), 1.0)"),
+    Change("ranks", "clipped by value", "clip_grad_norm_(", "clip_grad_value_("),
+    Change("ranks", "same shard on each process", "rank=dist.get_rank()", "rank=0"),
+    Change(
+        "ranks",
+        "data not sharded",
+        "num_replicas=dist.get_world_size(), rank=dist.get_rank()",
+        "num_replicas=1, rank=0",
+    ),
+    Change(
+        "ranks",
+        "data sharded twice",
+        "data, num_replicas",
+        "torch.utils.data.Subset(data, range(dist.get_rank(), 73, 2)), num_replicas",
+    ),
+    Change("ranks", "sampler pads", "seed=3, drop_last=True", "seed=3, drop_last=False"),
+    Change("ranks", "last batch dropped", "sampler=sampler)", "sampler=sampler, drop_last=True)"),
+    Change("ranks", "epoch not set", "    sampler.set_epoch(epoch)\n", ""),
+    Change("ranks", "sampler seed lost", "shuffle=True, seed=3", "shuffle=True"),
+    Change("ranks", "not shuffled", "shuffle=True, seed=3", "shuffle=False, seed=3"),
+    Change("ranks", "batch size halved", "batch_size=8", "batch_size=4"),
+    Change("ranks", "weight decay by default", "lr=1e-2, weight_decay=0.1", "lr=1e-2"),
+    Change("ranks", "learning rate by default", "lr=1e-2, weight_decay", "weight_decay"),
+    Change("ranks", "Adam for AdamW", "torch.optim.AdamW", "torch.optim.Adam"),
+    Change("ranks", "scheduler not stepped", "        scheduler.step()\n", ""),
+    Change("ranks", "scheduler stepped each epoch", "        scheduler.step()\n", "    scheduler.step()\n"),
+    Change("ranks", "optimizer not stepped", "        optimizer.step()\n", ""),
+    Change("ranks", "gradients not cleared", "        optimizer.zero_grad()\n", ""),
+    Change(
+        "ranks",
+        "loss summed",
+        "F.cross_entropy(model(inputs), targets)",
+        'F.cross_entropy(model(inputs), targets, reduction="sum")',
+    ),
+    Change(
+        "ranks",
+        "metric averaged",
+        "right = all_reduce(right)",
+        "right = all_reduce(right, scale=1 / dist.get_world_size())",
+    ),
+    Change("ranks", "metric not reduced", "right = all_reduce(right)\n", ""),
+    Change(
+        "ranks",
+        "metric by the largest",
+        "right = all_reduce(right)",
+        "right = all_reduce(right, dist.ReduceOp.MAX)",
+    ),
+    Change(
+        "ranks",
+        "saved on each process",
+        "    if int(os.environ.get(rank, 0)) == 0:\n        torch.save(to_cpu(data), path)",
+        "    torch.save(to_cpu(data), path + os.environ[rank])",
+    ),
+    Change("ranks", "optimizer not saved", ', "optimizer": optimizer.state_dict()}', "}"),
+    Change(
+        "ranks",
+        "nothing saved",
+        "    if int(os.environ.get(rank, 0)) == 0:\n        torch.save(to_cpu(data), path)",
+        "    to_cpu(data)",
+    ),
+    Change("ranks", "another seed", "torch.manual_seed(1)\n", "torch.manual_seed(2)\n"),
+    Change(
+        "ranks",
+        "weights differ between processes",
+        "torch.manual_seed(1)\n",
+        "torch.manual_seed(1 + dist.get_rank())\n",
+    ),
+    # One process
+    Change(
+        "loop",
+        "autocast lost",
+        'torch.autocast("neuron", dtype=torch.bfloat16)',
+        'torch.autocast("neuron", enabled=False)',
+    ),
+    Change("loop", "autocast to float16", "dtype=torch.bfloat16", "dtype=torch.float16"),
+    Change("loop", "model in bfloat16", "Tagger().to(device)", "Tagger().to(device, torch.bfloat16)"),
+    Change("loop", "loss in bfloat16", "logits.float().flatten(0, 1)", "logits.flatten(0, 1)"),
+    Change("loop", "accumulation without a divisor", "(loss / 2).backward()", "loss.backward()"),
+    Change("loop", "accumulation without effect", "if index % 2 == 1", "if index >= 0"),
+    Change("loop", "steps at the wrong batches", "if index % 2 == 1", "if index % 2 == 0"),
+    Change("loop", "label smoothing lost", ", label_smoothing=0.1", ""),
+    Change(
+        "loop",
+        "padding counted in the loss",
+        "targets.flatten(), ignore",
+        "targets.flatten().clamp(min=0), ignore",
+    ),
+    Change("loop", "padding not masked", ", src_key_padding_mask=ids == 0", ""),
+    Change("loop", "dropout lost", "self.drop(hidden)", "hidden"),
+    Change("loop", "more dropout", "torch.nn.Dropout(0.1)", "torch.nn.Dropout(0.2)"),
+    Change("loop", "trained in eval mode", "model.train()\n", "model.eval()\n"),
+    Change("loop", "evaluated in train mode", "model.eval()\n", ""),
+    Change("loop", "eps of the optimizer by default", "betas=(0.9, 0.95), eps=1e-6", "betas=(0.9, 0.95)"),
+    Change("loop", "betas by default", "betas=(0.9, 0.95), ", ""),
+    Change("loop", "eps of the norm by default", "LayerNorm(16, eps=1e-6)", "LayerNorm(16)"),
+    Change("loop", "not shuffled", "shuffle=True", "shuffle=False"),
+    Change("loop", "last batch dropped", "shuffle=True", "shuffle=True, drop_last=True"),
+    Change("loop", "one epoch less", "for epoch in range(2)", "for epoch in range(1)"),
+    Change("loop", "gradients not cleared", "            optimizer.zero_grad()\n", ""),
+    Change("loop", "scheduler by another rule", "1 / (1 + step)", "1 / (2 + step)"),
+    Change(
+        "loop",
+        "scheduler before the optimizer",
+        "            optimizer.step()\n            scheduler.step()\n",
+        "            scheduler.step()\n            optimizer.step()\n",
+    ),
+    Change("loop", "norm bounded by another value", "parameters(), 1.0)", "parameters(), 10.0)"),
+    Change("loop", "optimizer not saved", '"optimizer": optimizer.state_dict(), ', ""),
+    Change("loop", "head frozen", "optimizer = torch", "model.head.requires_grad_(False)\noptimizer = torch"),
+    Change("loop", "scores not normalized", ".float().softmax(-1).cpu()", ".float().cpu()"),
+    # Generation
+    Change(
+        "generate",
+        "sampled for greedy",
+        "max_new_tokens=16, do_sample=False",
+        "max_new_tokens=16, do_sample=True",
+    ),
+    Change(
+        "generate",
+        "greedy for sampled",
+        "max_new_tokens=8, do_sample=True",
+        "max_new_tokens=8, do_sample=False",
+    ),
+    Change("generate", "padded on the right", 'padding_side="left"', 'padding_side="right"'),
+    Change(
+        "generate",
+        "attention mask lost",
+        "model.generate(**inputs, max_new_tokens=16",
+        "model.generate(inputs['input_ids'], attention_mask=torch.ones_like(inputs['input_ids']), max_new_tokens=16",
+    ),
+    Change("generate", "fewer new tokens", "max_new_tokens=16", "max_new_tokens=15"),
+    Change("generate", "max_length for max_new_tokens", "max_new_tokens=16", "max_length=16 + 4"),
+    Change("generate", "repetition penalty lost", ", repetition_penalty=1.2", ""),
+    Change("generate", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
+    Change("generate", "temperature lost", ", temperature=0.7", ""),
+    Change("generate", "top_k by default", ", top_k=8", ""),
+    Change(
+        "generate",
+        "beams for greedy",
+        "max_new_tokens=16, do_sample=False",
+        "max_new_tokens=16, num_beams=2, do_sample=False",
+    ),
+    # Inference
+    Change("classify", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
+    Change(
+        "classify",
+        "attention mask lost",
+        "model(**inputs.to(model.device))",
+        "model(inputs.to(model.device)['input_ids'])",
+    ),
+    Change("classify", "cut at another length", "max_length=16", "max_length=12"),
+    Change("classify", "in train mode", "texts = [", "model.train()\ntexts = ["),
+    Change(
+        "classify",
+        "other labels of segments",
+        "model(**inputs.to(model.device))",
+        "model(**{**inputs.to(model.device), 'token_type_ids': inputs['input_ids'].clamp(max=1)})",
+    ),
+    Change("classify", "sigmoid for softmax", "torch.softmax(logits, dim=-1)", "torch.sigmoid(logits)"),
+    Change("classify", "softmax over the batch", "dim=-1", "dim=0"),
+    Change("embed", "in float16", "dtype=torch.float32", "dtype=torch.float16"),
+    Change("embed", "mean over the padding too", "(hidden * mask).sum(1) / mask.sum(1)", "hidden.mean(1)"),
+    Change("embed", "first word for the mean", "(hidden * mask).sum(1) / mask.sum(1)", "hidden[:, 0]"),
+    Change("embed", "not normalized", "vectors = torch.nn.functional.normalize(vectors, dim=-1)\n", ""),
+    Change("embed", "last layer but one", ".last_hidden_state.cpu()", ".last_hidden_state.cpu().roll(1, 0)"),
+    Change("translate", "one beam for two", "num_beams=2", "num_beams=1"),
+    Change("translate", "shorter", "max_length=12", "max_length=11"),
+    Change("translate", "sampled", "do_sample=False", "do_sample=True"),
+    Change(
+        "translate",
+        "attention mask lost",
+        "model.generate(**inputs.to(model.device),",
+        "model.generate(inputs.to(model.device)['input_ids'], attention_mask=torch.ones_like(inputs['input_ids']),",
+    ),
+    Change("translate", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
+)
+
+VARIANTS = (
+    Change(
+        "ranks",
+        "summed, then multiplied",
+        "param.grad.div_(dist.get_world_size())",
+        "param.grad.mul_(1 / dist.get_world_size())",
+    ),
+    Change(
+        "ranks",
+        "divided before the sum",
+        "                dist.all_reduce(param.grad)\n                param.grad.div_(dist.get_world_size())\n",
+        "                param.grad.div_(dist.get_world_size())\n                dist.all_reduce(param.grad)\n",
+    ),
+    Change(
+        "ranks",
+        "one reduction of all gradients",
+        "        average_gradients(optimizer)\n",
+        "        flat = torch.cat([each.grad.flatten() for each in model.parameters()])\n        dist.all_reduce(flat)\n        flat /= dist.get_world_size()\n        for each, part in zip(model.parameters(), flat.split([p.numel() for p in model.parameters()])):\n            each.grad.copy_(part.view_as(each))\n",
+    ),
+    Change(
+        "ranks",
+        "gradients cleared at the end",
+        "        scheduler.step()\n",
+        "        scheduler.step()\n        optimizer.zero_grad()\n",
+    ),
+    Change(
+        "ranks",
+        "one tensor at a time in the optimizer",
+        "weight_decay=0.1",
+        "weight_decay=0.1, foreach=False",
+    ),
+    Change(
+        "ranks",
+        "world size by the launcher",
+        "num_replicas=dist.get_world_size()",
+        'num_replicas=int(os.environ["WORLD_SIZE"])',
+    ),
+    Change(
+        "ranks", "barrier before the file is written", "save_on_master({", "dist.barrier()\nsave_on_master({"
+    ),
+    Change(
+        "loop", "gradients set to zero", "optimizer.zero_grad()", "optimizer.zero_grad(set_to_none=False)"
+    ),
+    Change("loop", "loss multiplied by a half", "(loss / 2).backward()", "(loss * 0.5).backward()"),
+    Change(
+        "loop",
+        "fused attention off",
+        "torch.manual_seed(7)\n",
+        "torch.manual_seed(7)\ntorch.backends.mha.set_fastpath_enabled(False)\n",
+    ),
+    Change(
+        "loop",
+        "loss by log_softmax",
+        "logits.float().flatten(0, 1)",
+        "logits.float().flatten(0, 1).log_softmax(-1)",
+    ),
+    Change(
+        "loop",
+        "inference mode",
+        "with torch.no_grad():\n    scores",
+        "with torch.inference_mode():\n    scores",
+    ),
+    Change("generate", "dynamic cache", 'model.generation_config.cache_implementation = "static"\n', ""),
+    Change(
+        "generate",
+        "inputs by name",
+        "model.generate(**inputs, max_new_tokens=16",
+        'model.generate(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], max_new_tokens=16',
+    ),
+    Change(
+        "generate",
+        "eager attention",
+        "dtype=torch.float32",
+        'dtype=torch.float32, attn_implementation="eager"',
+    ),
+    Change(
+        "classify",
+        "eager attention",
+        "dtype=torch.float32",
+        'dtype=torch.float32, attn_implementation="eager"',
+    ),
+    Change(
+        "classify",
+        "softmax of doubles",
+        "torch.softmax(logits, dim=-1)",
+        "torch.softmax(logits.double(), dim=-1).float()",
+    ),
+    Change(
+        "embed",
+        "mean by einsum",
+        "(hidden * mask).sum(1)",
+        'torch.einsum("bsh,bs->bh", hidden, mask[..., 0])',
+    ),
+    Change(
+        "translate", "greedy from the start", "num_beams=2, do_sample=False", "do_sample=False, num_beams=2"
+    ),
+)

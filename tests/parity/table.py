@@ -1,0 +1,209 @@
+"""Runs the migrated programs of `tests.parity.faults`, each with one edit, and says what parity finds.
+
+    python -m tests.parity.table [--bisect] [--only BASE] [--out FILE]
+
+writes the tables of docs/parity.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from neuronmigrate.parity import comparing
+from neuronmigrate.parity.bisect import Search
+from neuronmigrate.parity.comparison import Blame, Comparison, Status
+from neuronmigrate.parity.recording import Recording, read
+from neuronmigrate.parity.running import ALIGNED
+from neuronmigrate.parity.tolerance import Policy
+from neuronmigrate.parity.warm import Warm
+from tests.parity.faults import BASES, FAULTS, VARIANTS, Base, Change
+from tests.tiny_models import save_chat, save_classifier, save_translator
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What parity said about one program."""
+
+    change: Change
+    is_fault: bool
+    comparison: Comparison
+    blame: Blame | None = None
+    named: bool = False
+    """Whether a hunk with the edit was named, and no other."""
+
+    @property
+    def caught(self) -> bool:
+        """A program that cannot run is not caught by its numbers."""
+        return self.comparison.status is Status.DIVERGED
+
+    @property
+    def quantity(self) -> str:
+        """What decided, in a few words."""
+        found = self.comparison
+        row = found.divergence
+        if row is not None and row.status is Status.DIVERGED:
+            return row.quantity
+        events = [event.event for event in found.events if event.status is Status.DIVERGED]
+        return f"event: {events[0]}" if events else found.reason
+
+
+class Programs:
+    """Runs changed programs; each old side is run once."""
+
+    def __init__(self, folder: Path, warm: Warm) -> None:
+        self.folder = folder
+        self.warm = warm
+        self.variables = _models(folder)
+        self._before: dict[str, Recording] = {}
+        self._runs = 0
+
+    def before(self, base: Base) -> Recording:
+        """The recording of the old side."""
+        if base.name not in self._before:
+            self._before[base.name] = self._record(base, base.before, legacy=True)
+        return self._before[base.name]
+
+    def compare(self, base: Base, after: str) -> Comparison:
+        """What comes of the old side and this new one."""
+        script = self.folder / f"{base.name}_{self._runs}.py"
+        script.write_text(after, "utf-8")
+        new = self._record(base, script, legacy=False)
+        return comparing.compare(self.before(base), new)
+
+    def outcome(self, change: Change, *, bisect: bool = False) -> Outcome:
+        """Run one edited program; with `bisect`, search for the edit if it makes a difference."""
+        base = BASES[change.base]
+        after = change.apply(base.after())
+        found = self.compare(base, after)
+        outcome = Outcome(change, change in FAULTS, found)
+        if not bisect or not outcome.caught:
+            return outcome
+        blame = self.blame(base, after)
+        return replace(outcome, blame=blame, named=_names(blame, change))
+
+    def blame(self, base: Base, after: str) -> Blame:
+        """The hunks that make the difference."""
+        folder = self.folder / f"after{self._runs}"
+        folder.mkdir()
+        (folder / "before.py").write_text(after, "utf-8")
+        search = Search(
+            base.before,
+            folder / "before.py",
+            self.before(base),
+            Policy(),
+            self.warm,
+            devices=base.devices,
+            release=base.release,
+            choices=ALIGNED,
+            variables=self.variables,
+        )
+        return search.blame([base.result()])
+
+    def _record(self, base: Base, script: Path, *, legacy: bool) -> Recording:
+        self._runs += 1
+        out = self.folder / f"recording{self._runs}"
+        with tempfile.TemporaryDirectory() as cwd:
+            self.warm.record(
+                [str(script)],
+                out,
+                ALIGNED,
+                legacy=legacy,
+                release=base.release if legacy else None,
+                devices=base.devices,
+                cwd=Path(cwd),
+                variables=self.variables,
+            )
+        return read(out)
+
+
+def _names(blame: Blame, change: Change) -> bool:
+    """Whether the one hunk that was named has the edit, or calls the function that has it."""
+    if len(blame.culprits) != 1:
+        return False
+    culprit = blame.culprits[0]
+    after = BASES[change.base].after()
+    start = after[: after.index(change.old)].count("\n") + 1
+    lines = set(range(start, start + max(change.new.count("\n"), 1)))
+    if lines & set(range(culprit.new_line, culprit.new_line + max(culprit.new.count("\n"), 1))):
+        return True
+    return any(f"{name}(" in culprit.new for name in _around(change.apply(after), start))
+
+
+def _around(text: str, line: int) -> list[str]:
+    """Names of the functions that a line stands in."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+
+
+def _models(folder: Path) -> Mapping[str, str]:
+    made = {
+        "CHAT": save_chat(folder / "chat"),
+        "CLASSIFIER": save_classifier(folder / "classifier"),
+        "TRANSLATOR": save_translator(folder / "translator"),
+    }
+    return {name: str(path) for name, path in made.items()}
+
+
+def correct() -> Iterator[Change]:
+    """The migrated programs as they are."""
+    for name in BASES:
+        yield Change(name, "as migrated", "", "")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the changes and print a line for each; 1 if one did not come out as it should."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="a base, or base/word for changes with that word")
+    parser.add_argument("--bisect", action="store_true", help="search for the edit as well")
+    parser.add_argument("--verbose", action="store_true")
+    given = parser.parse_args(arguments)
+    only, _, word = given.only.partition("/")
+    changes = [each for each in (*FAULTS, *VARIANTS) if only in ("", each.base) and word in each.name]
+    wrong = 0
+    with tempfile.TemporaryDirectory() as folder, Warm() as warm:
+        programs = Programs(Path(folder), warm)
+        for name, base in BASES.items():
+            if only in ("", name):
+                found = programs.compare(base, base.after())
+                wrong += not found.status.fine
+                print(
+                    f"{name:10} {'as migrated':40} {found.status.value:16} {found.reason[:150]}", flush=True
+                )
+                if given.verbose:
+                    _print(found)
+        for change in changes:
+            outcome = programs.outcome(change, bisect=given.bisect)
+            missed = outcome.caught != outcome.is_fault
+            wrong += missed
+            mark = "!!" if missed else "  "
+            print(
+                f"{mark}{change.base:8} {change.name:40} {outcome.comparison.status.value:16} "
+                f"{outcome.quantity:20} {outcome.comparison.reason[:150]}",
+                flush=True,
+            )
+            if outcome.blame is not None:
+                print(f"    named: {outcome.named} {outcome.blame}", flush=True)
+            if given.verbose and missed:
+                _print(outcome.comparison)
+    return int(wrong > 0)
+
+
+def _print(found: Comparison) -> None:
+    from neuronmigrate.report import comparison, terminal
+
+    terminal.emit(comparison.text([found]), sys.stdout)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.exit(main(sys.argv[1:]))
