@@ -1567,15 +1567,19 @@ def _dropout(recorder: Recorder) -> Callable[..., torch.Tensor]:
 # What is hooked when the script imports it
 
 
-def _later_transformers(recorder: Recorder, module: Any) -> None:
-    mixin = module.GenerationMixin
-    usual = mixin.generate
+def _later_generate(recorder: Recorder, module: Any) -> None:
+    """The classes of a module that generate: Transformers' mixin, and those that Optimum Neuron had."""
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and "generate" in vars(kind):
+            recorder.replace(kind, "generate", _generating(recorder, vars(kind)["generate"]))
 
+
+def _generating(recorder: Recorder, usual: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(usual)
     def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
         return recorder.generate(usual, model, args, kwargs)
 
-    recorder.replace(mixin, "generate", generate)
+    return generate
 
 
 def _later_safetensors(recorder: Recorder, module: Any) -> None:
@@ -1623,7 +1627,14 @@ def _later_xla(recorder: Recorder, module: Any) -> None:
 
 
 _LATER: Dict[str, Callable[[Recorder, Any], None]] = {
-    "transformers.generation.utils": _later_transformers,
+    "transformers.generation.utils": _later_generate,
+    "optimum.neuron.generation.utils": _later_generate,
+    "optimum.neuron.modeling": _later_generate,
+    "optimum.neuron.modeling_decoder": _later_generate,
+    "optimum.neuron.models.inference.backend.modules.generation.generation_utils": _later_generate,
+    "optimum.neuron.models.inference.nxd.backend.modules.generation.generation_utils": _later_generate,
+    "neuronmigrate.runtime.legacy.optimum.decoder": _later_generate,
+    "neuronmigrate.runtime.legacy.optimum.seq2seq": _later_generate,
     "safetensors.torch": _later_safetensors,
     "torch_xla.core.xla_model": _later_xla,
     "neuronmigrate.runtime.legacy.xla.model": _later_xla,
