@@ -172,9 +172,11 @@ def _be_the_program(request: Mapping[str, object], rank: int, world: int, port: 
         code = _program(request, rank, world, port)
         # Like Python at its end: what is registered to run there, newest first.
         atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:
         os._exit(code)
 
 

@@ -26,8 +26,8 @@ def install() -> None:
         "set_device": _nothing,
         "synchronize": _nothing,
         "empty_cache": _nothing,
-        "manual_seed": torch.manual_seed,
-        "manual_seed_all": torch.manual_seed,
+        "manual_seed": torch.default_generator.manual_seed,
+        "manual_seed_all": torch.default_generator.manual_seed,
         "get_rng_state": _state,
         "set_rng_state": _set_state,
     }
