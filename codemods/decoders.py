@@ -14,7 +14,7 @@ architectures without a tensor-parallel plan are marked. The training class of t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -22,12 +22,15 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
 from neuronmigrate.loads.arguments import (
+    COMPILER,
     EXPORT,
+    FILES,
     FOLDERS,
     HUB,
     MODEL_ID,
     PLACES,
     RENAMED,
+    SHAPES,
     Given,
     Load,
     Table,
@@ -46,12 +49,14 @@ from neuronmigrate.loads.generate import (
     asked,
     asked_by,
     cap,
+    configuration_class,
     move_together,
     pad_left,
 )
 from neuronmigrate.loads.settings import write_setting
 from neuronmigrate.loads.sources import Saved, is_export, settle_source
-from neuronmigrate.moving import Moved, model_of
+from neuronmigrate.loads.traced import output_attentions
+from neuronmigrate.moving import Convention, Moved, model_of, move_call
 from neuronmigrate.names import Binding, Kind, dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
@@ -303,21 +308,14 @@ _CAST = frozenset({"amp", "auto_cast_type"})
 _KNOWN = frozenset({"prefill_chunk_size", "speculation_length"})
 
 LOADED = Table(
-    kept=HUB,
+    kept=HUB | {"output_hidden_states"},
     renamed=RENAMED,
     consumed=EXPORT | _SHAPES | _KNOWN | {"auto_cast_type", "num_cores", "tensor_parallel_size"},
     dropped=PLACES
-    | FOLDERS
-    | {
-        "auto_cast",
-        "context_length_estimate",
-        "disable_neuron_cache",
-        "dynamic_batch_size",
-        "library_name",
-        "low_cpu_mem_usage",
-        "optlevel",
-        "task",
-    },
+    | FILES
+    | (COMPILER - {"neuron_config"})
+    | (SHAPES - _SHAPES)
+    | {"auto_cast", "context_length_estimate"},
     folders=FOLDERS,
     special={
         "auto_cast_type": _written_on,
@@ -327,6 +325,7 @@ LOADED = Table(
         "load_weights": _load_weights,
         "neuron_config": _configuration,
         "num_cores": _written_on,
+        "output_attentions": output_attentions,
         "tensor_parallel_size": _written_on,
         "use_flash_attention_2": drop_argument,
     },
@@ -757,6 +756,10 @@ def _dtype(group: Group, load: Load) -> cst.BaseExpression:
     return group.expression(known, kind=kind.deep_clone())
 
 
+# A prompt as a whole (0.2.0 to 0.4.3, where `logits` are a field of the output).
+PREFILL = Convention(positional=("input_ids",), last=True)
+
+
 class Decoders(_Compiled):
     """Models that generate."""
 
@@ -804,9 +807,9 @@ class Decoders(_Compiled):
     def _after(self, site: Site, group: Group, load: Load, model: cst.BaseExpression) -> list[Statement]:
         lines = []
         if not era_of(site, load).hlo:
+            config = configuration_class(site)
             lines += group.statements(
-                "{model}.generation_config = "
-                "transformers.GenerationConfig.from_model_config({model}.config)\n",
+                f"{{model}}.generation_config = {config}.from_model_config({{model}}.config)\n",
                 model=model.deep_clone(),
             )
         lines += group.statements(
@@ -830,6 +833,9 @@ class Decoders(_Compiled):
         seen = site.notes.setdefault("moved", set())
         if call in seen:
             return Moved()
+        moved = self._on_forward(site, group, load, call) if not method else None
+        if moved is not None:
+            return moved
         seen.add(call)
         if method == "reset_generation":
             return self._reset(site, group, call)
@@ -844,6 +850,30 @@ class Decoders(_Compiled):
             return Moved()
         asks = asked(site, call.args)
         return Moved(todo=tuple(self._on_generate(site, group, load, call, asks)))
+
+    def _on_forward(self, site: Site, group: Group, load: Load, call: cst.Call) -> Moved | None:
+        """Move the one forward call that reads a whole prompt, and pick the logits of its last token.
+
+        None where it is a step of a loop, which filled the compiled cache, or has arguments of that loop.
+        """
+        calls = [self.called(site, use.node) for use in site.flow.uses_of(load.call).uses]
+        if sum(found is not None and not named for found, named in calls) > 1:
+            return None
+        for around in site.ancestors(call):
+            if isinstance(around, (cst.For, cst.While, cst.BaseComp)):
+                return None
+            if isinstance(around, cst.FunctionDef):
+                break
+        names = [arg.keyword.value if arg.keyword is not None else "" for arg in call.args]
+        if names[:1] == [""] and not call.args[0].star:
+            names[0] = "input_ids"
+        if set(names) != {"input_ids", "position_ids"}:
+            return None
+        moved = move_call(site, group, call, PREFILL, as_float32=True)
+        if moved.refused:
+            return None
+        todo = f"line {site.positions.span(call).line}: the last token is that of prompts padded on the left"
+        return replace(moved, todo=(*moved.todo, todo))
 
     def _reset(self, site: Site, group: Group, call: cst.Call) -> Moved:
         alone = site.alone(call)
@@ -866,13 +896,23 @@ class Decoders(_Compiled):
                 call,
                 "model.generate",
                 f"`{low[0]}` belongs to the old decoding loop",
-                "drop it: `generate` numbers tokens and sequences by itself",
+                LOW_LEVEL[low[0]],
             )
             return []
-        if isinstance(call, cst.Call):
-            _speculate(site, group, load, call, asks)
         era = era_of(site, load)
-        todo = _on_processors(site, load, era, asks)
+        ignored = _ignored_processors(site, load, era, asks)
+        if isinstance(call, cst.Call):
+            gone = [asks.direct[name] for name in ignored if name in asks.direct and site.settings.exact]
+            ignored = [name for name in ignored if asks.direct.get(name) not in gone]
+            site.notes.setdefault("removed", set()).update(gone)
+            for arg in gone:
+                load.drop(arg.value)
+            args = [*(arg for arg in call.args if arg not in gone), *_speculated(site, load, asks)]
+            if args != list(call.args):
+                group.replace(call, edits.with_arguments(call, args))
+            if era.hlo and era.release >= (0, 0, 18) and asks.samples() and site.settings.exact:
+                group.insert(site.statement(call), group.statements("torch.manual_seed(0)\n"))
+        todo = _on_processors(ignored)
         if asks.samples():
             load.numerics = Numerics.RANDOM
             todo.append(_on_sampling(era))
@@ -949,25 +989,29 @@ class Decoders(_Compiled):
         todo += self._on_generate(site, group, load, call, asks)
 
 
-def _speculate(site: Site, group: Group, load: Load, call: cst.Call, asks: Asked) -> None:
-    """Write how many tokens an assistant proposes, which was compiled in."""
+def _speculated(site: Site, load: Load, asks: Asked) -> list[cst.Arg]:
+    """How many tokens an assistant proposes, which was compiled in."""
     length = load.values.get("speculation_length")
     if "assistant_model" not in asks.direct or not isinstance(length, cst.Integer) or length.value == "0":
-        return
-    if "num_assistant_tokens" not in asks.settings:
-        site.keywords.append(("transformers.AutoModelForCausalLM.generate", "num_assistant_tokens"))
-        ahead = edits.keyword("num_assistant_tokens", length.deep_clone())
-        group.replace(call, edits.with_arguments(call, [*call.args, ahead]))
+        return []
+    if "num_assistant_tokens" in asks.settings:
+        return []
+    site.keywords.append(("transformers.AutoModelForCausalLM.generate", "num_assistant_tokens"))
+    return [edits.keyword("num_assistant_tokens", length.deep_clone())]
 
 
-def _on_processors(site: Site, load: Load, era: Era, asks: Asked) -> list[str]:
-    """Say which logits processors act now: sampling on the device left them out."""
+def _ignored_processors(site: Site, load: Load, era: Era, asks: Asked) -> list[str]:
+    """The keywords of logits processors that sampling on the device left out."""
     if era.hlo:
         return []
     given = load.values.get("on_device_sampling")
     on_device = edits.code_of(given) == "True" if given is not None else _spelled(site, load) != "constructor"
-    names = asks.processors()
-    if not on_device or not names:
+    return asks.processors() if on_device else []
+
+
+def _on_processors(names: list[str]) -> list[str]:
+    """Say which logits processors act now."""
+    if not names:
         return []
     said = ", ".join(f"`{name}`" for name in names)
     was, act = ("was", "acts") if len(names) == 1 else ("were", "act")

@@ -36,10 +36,12 @@ from neuronmigrate.loads.arguments import (
     CAST,
     COMPILER,
     EXPORT,
+    FILES,
     FOLDERS,
     HUB,
     PLACES,
     RENAMED,
+    SHAPES,
     Given,
     Load,
     Table,
@@ -141,11 +143,10 @@ def _subfolder(site: Site, load: Load, given: Given) -> None:
 
 
 _VAE = "the VAE is one module natively: pass `vae=` with an `AutoencoderKL`"
-_FILES = frozenset(
-    f"{part}_{what}"
+_PATHS = frozenset(
+    f"{part}_path"
     for part in ("text_encoder", "text_encoder_2", "unet", "transformer", "vae_encoder", "vae_decoder")
-    for what in ("file_name", "path")
-) | {"controlnet_file_name", "controlnet_paths", "image_encoder_file_name", "image_encoder_path"}
+) | {"controlnet_paths", "image_encoder_path"}
 TABLE = Table(
     kept=(HUB - {"config", "subfolder"})
     | {"add_watermarker", "feature_extractor", "force_zeros_for_empty_prompt"}
@@ -154,8 +155,10 @@ TABLE = Table(
     consumed=EXPORT | CAST | {"dynamic_batch_size"},
     dropped=(COMPILER - {"dynamic_batch_size"})
     | PLACES
-    | _FILES
-    | {"batch_size", "dynamic_batching", "num_image_per_prompt", "num_images_per_prompt"}
+    | FILES
+    | _PATHS
+    | (SHAPES - {"height", "width", "sequence_length"})
+    | {"dynamic_batching", "num_image_per_prompt", "num_images_per_prompt"}
     | {"output_attentions", "output_hidden_states"},
     folders=FOLDERS,
     refused={
@@ -227,7 +230,10 @@ class Pipelines(Family):
         if what.guided and not is_lcm(site, names, told) and _is_unguided(site, both, load.todo):
             load.values["guidance_scale"] = cst.Float("1.0")
         _settle_parts(site, load)
-        if what.checked and not load.given & {"safety_checker"}:
+        if what.checked and not load.given & {"safety_checker"} and site.settings.exact:
+            load.given.add("safety_checker")
+            load.args.append(edits.keyword("safety_checker", cst.Name("None")))
+        elif what.checked and not load.given & {"safety_checker"}:
             load.todo.append(
                 "a safety checker, never loaded before, runs now if the repository has one "
                 "(`safety_checker=None` leaves it out)"

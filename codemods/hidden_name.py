@@ -14,9 +14,10 @@ import re
 
 import libcst as cst
 
-from neuronmigrate import catalogue, edits
+from neuronmigrate import catalogue, edits, probes
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
+from neuronmigrate.environment import ANSWERED
 from neuronmigrate.names import Kind, last_name
 from neuronmigrate.processes import xla_starts
 from neuronmigrate.site import Site
@@ -60,10 +61,12 @@ _SEPARATORS = re.compile(r"&&|\|\||[;\n|]")
 def decide(site: Site, node: cst.SimpleString | cst.FormattedString | cst.ConcatenatedString) -> None:
     """Mark a string that names something legacy."""
     parent = site.parent(node)
+    if node in site.notes.get(ANSWERED, ()):
+        return
     if isinstance(parent, (cst.Expr, cst.ConcatenatedString, cst.FormattedStringExpression)):
         return
     text = _text(node)
-    if not text or len(text) > 20_000:
+    if not text or len(text) > 20_000 or node in site.answered_texts:
         return
     found = _module(site, node, text) or _variable(site, node, text) or _backend(site, node, text)
     if not found:
@@ -104,6 +107,8 @@ def _module(site: Site, node: cst.BaseExpression, text: str) -> bool:
     if not catalogue.is_legacy(name):
         return False
     call = _call_around(site, node)
+    if call is not None and probes.asked(site, call) is node:
+        return True  # availability-probes answers for it
     function = site.name_of(call.func) if call is not None else None
     whole = "\0" not in text and "." in name
     if function not in _PROBES and not whole and not _is_key_of_modules(site, node):
@@ -184,6 +189,8 @@ def _command(site: Site, node: cst.BaseExpression, text: str) -> bool:
         return False
     for part in _SEPARATORS.split(text.replace("\0", "x")):
         entry = catalogue.command(part.strip())
+        if entry is not None and entry.kind == "package" and "install" not in part:
+            continue  # a sentence that begins with its name
         if entry is not None and entry.action != "keep" and _NAMES_LEGACY.search(entry.name):
             site.mark(node, entry.name, f"`{entry.name}` is not part of a native installation", entry.advice)
             return True

@@ -16,6 +16,7 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
+from neuronmigrate.environment import PATCHED, PATCHES
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
@@ -24,14 +25,6 @@ codemod = Codemod(__name__)
 AMP = ("torch_xla.amp.autocast", "torch_xla.amp.autocast_mode.autocast")
 AUTOCAST = frozenset({"torch.amp.autocast", "torch.amp.autocast_mode.autocast", "torch.autocast"})
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
-WRAPS = "the Trainer wraps the model for several processes, as it should natively"
-PATCHES = {
-    "torch.cuda.is_bf16_supported": "the native device is asked itself, so nothing has to be pretended",
-    "transformers.Trainer._wrap_model": WRAPS,
-    "transformers.modeling_utils.get_parameter_dtype": "parameters are of the dtype that they say natively",
-    "transformers.trainer.Trainer._wrap_model": WRAPS,
-}
-"""Names that scripts for legacy devices put their own functions in the place of."""
 WHY = "the device casts to bfloat16, which is written out: its own default is float16"
 
 
@@ -115,7 +108,7 @@ def decide_patch(site: Site, assign: cst.Assign) -> None:
         return
     target = assign.targets[0].target
     name = site.name_of(target) if isinstance(target, cst.Attribute) else None
-    if name not in PATCHES or not _is_legacy(site):
+    if name not in PATCHES or not _is_legacy(site) or assign in site.notes.get(PATCHED, ()):
         return
     if name == "torch.cuda.is_bf16_supported" and _uses_cuda(site):
         site.mark(

@@ -6,8 +6,10 @@ averages unasked. Where DistributedDataParallel, FSDP or Accelerate does, and in
 the gradients and divides by the number of processes where the old step did it, so that clipping keeps
 its place; without a process group it returns at once. `optimizer_args` become arguments of the step.
 
-Marked are reductions within `groups`, which the old step divided by the whole world all the same,
-optimizers that reduce by themselves (ZeRO-1), and functions that are passed on instead of called.
+Within `groups` the old step divided by the whole world all the same, and so does the helper for those
+that NxD listed, which are a group of the device mesh.
+
+Marked are other lists of ranks, and functions that are passed on instead of called.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from neuronmigrate import edits
 from neuronmigrate.clocks import synchronize_clocks
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget
+from neuronmigrate.meshes import dimension_of_groups, process_group_of
 from neuronmigrate.plan import Numerics
 from neuronmigrate.processes import runs_alone
 from neuronmigrate.site import Group, Site, Use
@@ -45,7 +48,6 @@ AVERAGES = {
 ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
 ZERO = (
     "neuronx_distributed.optimizer.",
-    "torch.distributed.optim.ZeroRedundancyOptimizer",
     "torch_xla.distributed.zero_redundancy_optimizer.",
 )
 HELPER = '''\
@@ -58,6 +60,16 @@ def {name}(optimizer):
             if param.grad is not None:
                 torch.distributed.all_reduce(param.grad)
                 param.grad.div_(torch.distributed.get_world_size())
+'''
+WITHIN_HELPER = '''\
+def {name}(optimizer, group):
+    """Sum the gradients over a group, and divide by the number of all processes, as torch_xla did."""
+    for param_group in optimizer.param_groups:
+        for param in param_group["params"]:
+            if param.grad is not None:
+                gradient = param.grad.to_local() if hasattr(param.grad, "to_local") else param.grad
+                torch.distributed.all_reduce(gradient, group=group)
+                gradient.div_(torch.distributed.get_world_size())
 '''
 STEP_HELPER = '''\
 def {name}(optimizer, **arguments):
@@ -89,12 +101,7 @@ def decide(site: Site, use: Use) -> None:
         return
     groups = bound.value("groups")
     if groups is not None and edits.code_of(groups) not in ("None", "[]"):
-        site.mark(call, use.name, f"it reduces within `{edits.short(groups)}`", GROUPS_TODO)
-        return
-    zero = _reduces_itself(site, optimizer)
-    if zero:
-        todo = "use `torch.distributed.optim.ZeroRedundancyOptimizer` or FSDP2, and its own `step()`"
-        site.mark(call, use.name, f"`{edits.short(optimizer)}` is a {zero}, which reduces by itself", todo)
+        _step_within(site, use, call, bound, groups)
         return
     alone = site.alone(call)
     if use.claim == REDUCE and alone is None:
@@ -105,7 +112,8 @@ def decide(site: Site, use: Use) -> None:
             "call it in a statement of its own",
         )
         return
-    who, todo = _who_averages(site, optimizer)
+    zero = _reduces_itself(site, optimizer)
+    who, todo = (f"a {zero} averages by itself", "") if zero else _who_averages(site, optimizer)
     group = site.group(use)
     _write(site, group, use, call, optimizer, who, bound.value("optimizer_args"))
     for name in ("barrier", "pin_layout"):
@@ -122,6 +130,37 @@ def decide(site: Site, use: Use) -> None:
         group.review(call, use.name, why, left, numerics=numerics)
     else:
         group.fixed(call, use.name, why, numerics=numerics)
+
+
+def _step_within(
+    site: Site, use: Use, call: cst.Call, bound: edits.Arguments, groups: cst.BaseExpression
+) -> None:
+    """Average within the groups that the parallel state of NxD listed."""
+    optimizer = bound.value("optimizer")
+    alone = site.alone(call)
+    line = _own_line(site, call)
+    known = dimension_of_groups(site, groups) and alone is not None and line is not None
+    if not known or optimizer is None or not edits.is_pure(optimizer) or _reduces_itself(site, optimizer):
+        site.mark(call, use.name, f"it reduces within `{edits.short(groups)}`", GROUPS_TODO)
+        return
+    group = site.group(use)
+    within = process_group_of(site, group, groups)
+    assert alone is not None and within is not None
+    reduce = group.helper("average_gradients_within", WITHIN_HELPER)
+    holes = {"average": reduce, "optimizer": optimizer.deep_clone(), "within": within}
+    new = edits.statements("{average}({optimizer}, {within})\n", site.module, **holes)
+    if use.claim == STEP:
+        step = edits.expression("{optimizer}.step()", optimizer=optimizer)
+        assert isinstance(step, cst.Call)
+        step = edits.with_arguments(step, _step_arguments(bound.value("optimizer_args")))
+        new.append(cst.SimpleStatementLine([cst.Expr(step)]))
+    group.replace_statement(alone, new)
+    why = "a helper sums the gradients over the group of the mesh"
+    todo = (
+        "it divides by the number of all processes, as torch_xla did, not by that of the group: the "
+        "gradients are smaller than their average where tensor parallelism is used"
+    )
+    group.review(call, use.name, why, todo, numerics=Numerics.REORDERED)
 
 
 def _write(

@@ -6,8 +6,8 @@ nobody to wait for. The tag goes.
 
 The native barrier is a real one. A pair in which each process meets exactly one (`if not master:` it
 waits, then `if master:` it waits) still works. One that only some processes reach, or that stands in an
-`except` or `finally`, is rewritten and said, because the others then wait forever. With a payload, with
-replicas, or with its result in use it is an exchange of data, and marked with the code that does that.
+`except` or `finally`, is rewritten and said, because the others then wait forever. With a payload, or with
+its result in use, it is an exchange of data, which a helper makes. One of some processes is marked.
 """
 
 from __future__ import annotations
@@ -27,9 +27,22 @@ codemod = Codemod(__name__)
 MEETING = "torch_xla.core.xla_model.rendezvous"
 EXCHANGE = "torch_xla.core.xla_model.xla_rendezvous"
 EXCHANGE_TODO = (
-    "collect the payloads with `values = [None] * dist.get_world_size()` and "
-    "`dist.all_gather_object(values, payload)`, over a gloo group: on the device each size is compiled anew"
+    "the payloads travel as objects: on the device each size of them is compiled anew, so give them a group "
+    'of their own, `dist.new_group(backend="gloo")`'
 )
+EXCHANGE_PAYLOADS = '''\
+def {name}(payload=b""):
+    """What all processes have to say, in the order of their ranks; they wait for each other."""
+    if not torch.distributed.is_initialized():
+        return [payload]
+    payloads = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(payloads, payload)
+    return payloads
+'''
+PARAMETERS = {
+    EXCHANGE: ("payload", "ordinals", "tag"),
+    MEETING: ("tag", "payload", "replicas"),
+}
 SOME_TODO = (
     "let every process create `group = dist.new_group(ranks)`, and those ranks all-reduce one element over "
     "it: the native barrier knows the default group only"
@@ -52,30 +65,25 @@ def decide(site: Site, use: Use) -> None:
         todo = "pass `torch.distributed.barrier`, which takes no tag"
         site.mark(use.chain, use.name, "the function is passed on, not called", todo)
         return
-    if use.claim == EXCHANGE:
-        site.mark(call, use.name, "the processes exchange data here", EXCHANGE_TODO)
-        return
-    bound = edits.arguments(call, ("tag", "payload", "replicas"))
-    tag = bound.value("tag")
-    if tag is None or bound.spread or bound.extra:
+    bound = edits.arguments(call, PARAMETERS[use.claim])
+    tag, payload = bound.value("tag"), bound.value("payload")
+    if (tag is None and use.claim == MEETING) or bound.spread or bound.extra:
         site.mark(call, use.name, "its tag cannot be seen from here", "write `torch.distributed.barrier()`")
         return
-    for name, why, todo in (
-        ("payload", "its payload makes it an exchange of data", EXCHANGE_TODO),
-        ("replicas", "only some processes meet here", SOME_TODO),
-    ):
+    for name in ("ordinals", "replicas"):
         given = bound.value(name)
         if given is not None and not _is_empty(given):
-            site.mark(call, use.name, why, todo)
+            site.mark(call, use.name, "only some processes meet here", SOME_TODO)
             return
     alone = site.alone(call)
-    if alone is None:
-        todo = f"write `torch.distributed.barrier()` if nobody reads it; else {EXCHANGE_TODO}"
-        site.mark(call, use.name, "it is part of an expression, so its result may be used", todo)
-        return
+    said = payload is not None and not _is_empty(payload)
+    tag = tag if tag is not None else cst.Name("None")
     if not is_harmless(tag, site.name_of):
         why = f"its tag `{edits.short(tag)}` is worked out by a call that may do more"
         site.mark(call, use.name, why, "write `torch.distributed.barrier()`, with that call before it")
+        return
+    if said or alone is None:
+        _exchange(site, use, call, tag, payload if said else None)
         return
     for arg in call.args:
         forget(site, arg)
@@ -92,6 +100,19 @@ def decide(site: Site, use: Use) -> None:
         group.review(call, use.name, why, warning)
     else:
         group.fixed(call, use.name, why)
+
+
+def _exchange(
+    site: Site, use: Use, call: cst.Call, tag: cst.BaseExpression, payload: cst.BaseExpression | None
+) -> None:
+    """Let a helper collect what all processes say."""
+    group = site.group(use)
+    helper = group.helper("exchange_payloads", EXCHANGE_PAYLOADS)
+    args = [] if payload is None else [cst.Arg(payload)]
+    group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
+    forget(site, tag)
+    todo = "; ".join(each for each in (EXCHANGE_TODO, _warning(site, use, call)) if each)
+    group.review(call, use.name, "a helper collects the payloads of all processes", todo)
 
 
 def _is_empty(value: cst.BaseExpression) -> bool:

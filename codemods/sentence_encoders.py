@@ -81,7 +81,11 @@ class SentenceEncoders(Family):
         node, alias = load.use.node, load.use.binding.node
         renamed = isinstance(alias, cst.ImportAlias) and alias.asname is not None
         local = load.use.binding.name if renamed and isinstance(node, cst.Name) else ""
-        name = group.ref(load.native, local=local, module_form=isinstance(node, cst.Attribute))
+        func = load.call.func
+        if load.through and isinstance(func, cst.Attribute):
+            name = func.value  # a class that is derived from it
+        else:
+            name = group.ref(load.native, local=local, module_form=isinstance(node, cst.Attribute))
         return edits.with_arguments(load.call.with_changes(func=name), args)
 
     def renamed(self, group: Group, load: Load) -> None:
@@ -208,7 +212,18 @@ def _encode(
         if arg.keyword and arg not in call.args
     ]
     sentences = given.get("sentences")
-    if not isinstance(sentences, (cst.SimpleString, cst.ConcatenatedString, cst.FormattedString)):
+    several = not isinstance(sentences, (cst.SimpleString, cst.ConcatenatedString, cst.FormattedString))
+    again = sentences is not None and (edits.is_pure(sentences) or _is_written(sentences))
+    scrambles = several and again and plain and site.settings.exact
+
+    def scrambled(embeddings: cst.BaseExpression) -> cst.BaseExpression:
+        assert sentences is not None
+        name = group.helper("in_old_order", _OLD_ORDER)
+        return cst.Call(name, [cst.Arg(embeddings), cst.Arg(sentences.deep_clone())])
+
+    if scrambles:
+        todo.append("the embeddings are put into the old order, which was a fault, as `--exact` asks")
+    elif several:
         todo.append(
             "several embeddings came back in another order than their sentences, which was a fault; now the "
             "order is that of the sentences"
@@ -216,9 +231,36 @@ def _encode(
     func = call.func
     assert isinstance(func, cst.Attribute)
     convention = ENCODE if plain else replace(ENCODE, tensor=False)
-    moved = move_call(site, group, call, convention, model=func.value, args=args, as_float32=as_float32)
+    moved = move_call(
+        site,
+        group,
+        call,
+        convention,
+        model=func.value,
+        args=args,
+        as_float32=as_float32,
+        finish=scrambled if scrambles else None,
+    )
     return moved if moved.refused else replace(moved, todo=(*todo, *moved.todo) if plain else tuple(todo))
 
+
+def _is_written(value: cst.BaseExpression) -> bool:
+    """Whether an expression is a list or tuple of texts."""
+    return isinstance(value, (cst.List, cst.Tuple)) and all(
+        edits.is_literal(each.value) for each in value.elements
+    )
+
+
+# It sorted the texts by their length, and put the embeddings back by the same order, not by its inverse
+# (modeling_sentence_transformers.py, 0.4.2 to 0.4.5).
+_OLD_ORDER = '''\
+def {name}(embeddings, sentences):
+    """Give embeddings in the order in which Optimum Neuron gave those of several texts."""
+    if isinstance(sentences, str):
+        return embeddings
+    order = torch.argsort(-torch.tensor([len(text) for text in sentences]))
+    return embeddings[order[order]]
+'''
 
 family = SentenceEncoders(
     codemod,
@@ -234,8 +276,7 @@ family = SentenceEncoders(
             "default_prompt_nam": "default_prompt_name",
         },
         consumed=TABLE.consumed | {"batch_size", "sequence_length"},
-        dropped=(TABLE.dropped - {"batch_size", "sequence_length"})
-        | {"default_prompt_name", "image_batch_size", "text_batch_size"},
+        dropped=(TABLE.dropped - {"batch_size", "sequence_length"}) | {"default_prompt_name"},
         special={
             "config": _fetching,
             "force_download": _fetching,

@@ -23,9 +23,10 @@ from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Given, Load, constant, means_the_same
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.family import Family, set_late
+from neuronmigrate.loads.generate import configuration
 from neuronmigrate.loads.sources import Saved, settle_source
 from neuronmigrate.loads.traced import TABLE, paths
-from neuronmigrate.moving import GENERATE, Convention, Moved, is_encoding, move_call, written_entries
+from neuronmigrate.moving import GENERATE, STATES, Convention, Moved, is_encoding, move_call, written_entries
 from neuronmigrate.site import Group, Site, Use
 
 codemod = Codemod(__name__)
@@ -59,11 +60,15 @@ HEEDED = frozenset(
     | {"output_scores", "return_dict_in_generate", "stopping_criteria"}
 )
 LENGTHS = frozenset({"max_length", "max_new_tokens"})
+_PARTS = frozenset({"decoder", "encoder"})
 _UNKNOWN_LENGTH = "give `generate` the `sequence_length` it was compiled with, as `max_length`"
 _UNKNOWN_BEAMS = f"{_UNKNOWN_LENGTH}, and the `num_beams`"
-FORWARD_T5 = Convention(positional=("attention_mask", "decoder_input_ids"))
+_FORWARD_GONE = {**STATES, "beam_scores": "is nothing that the native decoder takes: call `generate`"}
+FORWARD_T5 = Convention(positional=("attention_mask", "decoder_input_ids"), gone=_FORWARD_GONE)
 FORWARD_WHISPER = Convention(
-    positional=("input_features", "decoder_input_ids"), floats=frozenset({"input_features"})
+    positional=("input_features", "decoder_input_ids"),
+    floats=frozenset({"input_features"}),
+    gone=_FORWARD_GONE,
 )
 GENERATE_T5 = replace(GENERATE, positional=PARAMETERS)
 GENERATE_WHISPER = replace(GENERATE, positional=("input_features", "generation_config"))
@@ -167,7 +172,7 @@ class EncoderDecoders(Family):
             return Moved(written.refused)
         todo: list[str] = []
         if is_t5:
-            todo += _ignored(written)
+            todo += [*_ignored(written, load), *_configured(site, written)]
         if load.known:
             if is_t5:
                 self._beams(site, load, written, todo)
@@ -196,7 +201,7 @@ class EncoderDecoders(Family):
         written.read(PARAMETERS if is_t5 else GENERATE_WHISPER.positional)
         if written.refused:
             return Moved(written.refused)
-        todo = _ignored(written) if is_t5 else []
+        todo = [*_ignored(written, None), *_configured(site, written)] if is_t5 else []
         if is_t5 and "do_sample" not in written.given:
             written.add("do_sample", cst.Name("False"))
         return self._moved(site, group, call, written, is_t5, todo, half=True)
@@ -262,6 +267,18 @@ class EncoderDecoders(Family):
                 f"line {line}: `{edits.short(node)}` is kept; move inputs of its calls to `model.device`"
             )
             return
+        around = site.parent(node)
+        if node.attr.value in _PARTS and isinstance(around, cst.Call) and around.func is node:
+            told = site.notes.setdefault("told", set())
+            if node not in told:
+                told.add(node)
+                site.mark(
+                    around,
+                    f"model.{node.attr.value}",
+                    "the compiled part took other arguments, on the CPU, and filled a cache",
+                    "call the model or `generate`, or move the inputs of the part to `model.device`",
+                )
+            return
         super().on_attribute(site, group, load, node, todo)
 
     def finish(self, site: Site, group: Group, load: Load) -> None:
@@ -326,13 +343,39 @@ def _beams_of(load: Load) -> cst.BaseExpression:
     return cst.Integer("1") if beams is None or edits.code_of(beams) == "None" else beams
 
 
-def _ignored(written: _Call) -> list[str]:
-    """What is said of keywords that had no effect."""
+def _ignored(written: _Call, load: Load | None) -> list[str]:
+    """What is said of keywords that had no effect; `--exact` leaves them out."""
     names = sorted(name for name in written.given if name and name not in HEEDED | {"num_beams"})
+    if written.site.settings.exact and load is not None:
+        gone = [arg for arg in written.args if arg.keyword is not None and arg.keyword.value in names]
+        written.args = [arg for arg in written.args if arg not in gone]
+        written.site.notes.setdefault("removed", set()).update(gone)
+        for arg in gone:
+            load.drop(arg.value)
+        names = sorted(set(names) - {arg.keyword.value for arg in gone if arg.keyword is not None})
     if not names:
         return []
     shown = ", ".join(f"`{name}`" for name in names)
     return [f"{shown} had no effect on the compiled decoder; now it has: drop it for the old tokens"]
+
+
+def _configured(site: Site, written: _Call) -> list[str]:
+    """What is said of a configuration object: the length, the beams and sampling came before it.
+
+    `generate` handed these on by themselves, `max_new_tokens=None` among them, so that they overruled the
+    object, and the decoder chose tokens by itself (modeling_seq2seq.py, 0.0.16 to 0.4.5).
+    """
+    config = written.given.get("generation_config")
+    if config is None or edits.code_of(config) == "None":
+        return []
+    said = configuration(site, config)
+    if said is None:
+        return [f"`{edits.short(config)}` had no effect on the length, and on scores none either; now it has"]
+    names = sorted(said.keys() - written.given.keys() - {"do_sample", "max_length", "num_beams"})
+    if not names:
+        return []
+    shown = ", ".join(f"`{name}`" for name in names)
+    return [f"{shown} of the configuration had no effect; now it has: drop it for the old tokens"]
 
 
 def _is_known(site: Site, value: cst.BaseExpression, at: cst.CSTNode) -> bool:
@@ -360,8 +403,7 @@ family = EncoderDecoders(
         TABLE,
         kept=TABLE.kept - {"output_hidden_states"},
         consumed=TABLE.consumed | {"num_beams", "sequence_length"},
-        dropped=(TABLE.dropped - {"sequence_length"})
-        | {"decoder_file_name", "encoder_file_name", "neuron_configs", "output_hidden_states"},
+        dropped=(TABLE.dropped - {"sequence_length"}) | {"output_hidden_states"},
         special={**TABLE.special, "output_attentions": _attention_weights},
     ),
 )

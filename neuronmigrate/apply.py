@@ -300,7 +300,7 @@ class _Applier(cst.CSTTransformer):
             blank = []
             while leading and leading[0].comment is None:
                 blank.append(leading.pop(0))
-            if _is_helper(before[0], block):
+            if _is_helper(before[0], block) or _is_variable(before[0], core[0], block):
                 blank = _APART
                 leading = [*blank, *leading]
                 before[1:] = [_with_leading(helper, blank, front=True) for helper in before[1:]]
@@ -424,6 +424,15 @@ _APART = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
 
 def _is_helper(inserted: Statement, block: cst.CSTNode) -> bool:
     return isinstance(inserted, (cst.FunctionDef, cst.ClassDef)) and isinstance(block, cst.Module)
+
+
+def _is_variable(inserted: Statement, below: Statement, block: cst.CSTNode) -> bool:
+    """Whether a variable of the module comes to stand above a function or class."""
+    return (
+        isinstance(inserted, cst.SimpleStatementLine)
+        and isinstance(below, (cst.FunctionDef, cst.ClassDef))
+        and isinstance(block, cst.Module)
+    )
 
 
 def _with_leading(statement: Statement, lines: Sequence[cst.EmptyLine], *, front: bool) -> Statement:

@@ -325,23 +325,23 @@ def text_of(node: ast.expr, constants: Mapping[str, str]) -> str:
     return str(PurePosixPath(*parts)) if parts and all(parts) else ""
 
 
-class _Script:
-    """The exports of one script, and what it saves them as."""
+class _Source:
+    """One script, and the names in it that are bound once."""
 
     def __init__(self, path: str, tree: ast.Module) -> None:
         self.path = path
         self.tree = tree
-        self.legacy: dict[str, str] = {}
+        self.imported: dict[str, str] = {}
+        """What each imported name stands for."""
         stores: Counter[str] = Counter()
         values: dict[str, ast.expr] = {}
         for node in ast.walk(tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 module = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
                 for alias in node.names:
-                    full = f"{module}{alias.name}"
-                    if full.startswith(("optimum.neuron", "optimum.exporters.neuron")):
-                        local = alias.asname or (alias.name if module else "optimum")
-                        self.legacy[local] = full if module or alias.asname else "optimum"
+                    root = alias.name.partition(".")[0]
+                    local = alias.asname or (alias.name if module else root)
+                    self.imported[local] = f"{module}{alias.name}" if module or alias.asname else root
             elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     if isinstance(target, ast.Name):
@@ -357,6 +357,23 @@ class _Script:
                 text = text_of(value, self.constants)
                 if text:
                     self.constants[name] = text
+
+    def qualified(self, node: ast.expr) -> str:
+        """The name that a dotted chain stands for if it begins with an import; else empty."""
+        first, dot, rest = ast.unparse(node).partition(".")
+        return f"{self.imported[first]}{dot}{rest}" if first in self.imported else ""
+
+
+class _Script(_Source):
+    """The exports of one script, and what it saves them as."""
+
+    def __init__(self, path: str, tree: ast.Module) -> None:
+        super().__init__(path, tree)
+        self.legacy = {
+            local: full
+            for local, full in self.imported.items()
+            if full == "optimum" or full.startswith(("optimum.neuron", "optimum.exporters.neuron"))
+        }
 
     def found(self) -> Iterator[Artefact]:
         if not self.legacy:
@@ -497,6 +514,103 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             todo[:0] = ast.iter_child_nodes(node)
+
+
+# Scripts that trace and save.
+
+_TRACES = frozenset({"torch_neuronx.trace", "torch_neuronx.xla_impl.trace.trace"})
+# Packages of which a model can be built anywhere.
+_BUILDERS = ("diffusers.", "sentence_transformers.", "torch.", "transformers.")
+
+
+def from_traces(path: str, raw: bytes) -> tuple[Artefact, ...]:
+    """The files that a script saves a traced model as; the checkpoint is the code that builds the model.
+
+    `unseen` says that the code leans on more than the file of its own: names of the script.
+    """
+    if b"torch_neuronx" not in raw or b"save" not in raw:
+        return ()
+    tree = _parsed(raw)
+    return tuple(_Tracer(path, tree).found()) if tree is not None else ()
+
+
+# What names were given, and what names meant there.
+_Given = dict[str, tuple[ast.expr, "_Given"]]
+
+
+class _Tracer(_Source):
+    """The traces of one script, and what it saves them as."""
+
+    def found(self) -> Iterator[Artefact]:
+        scopes: list[ast.AST] = [self.tree]
+        scopes += [
+            node for node in ast.walk(self.tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ]
+        for scope in scopes:
+            given: _Given = {}
+            # In the order of the text: a name that is used again stands for what it was given last.
+            for node in sorted(_own(scope), key=_where):
+                if isinstance(node, ast.Call):
+                    yield from self.saved(node, given)
+                elif isinstance(node, ast.Assign):
+                    given = {**given, **{ast.unparse(each): (node.value, given) for each in node.targets}}
+
+    def saved(self, call: ast.Call, given: _Given) -> Iterator[Artefact]:
+        """What a call saves, if that is a trace."""
+        func = call.func
+        if self.qualified(func) == "torch.jit.save" and len(call.args) == 2:
+            model, path = call.args
+        elif isinstance(func, ast.Attribute) and func.attr == "save" and len(call.args) == 1:
+            model, path = func.value, call.args[0]
+        else:
+            return
+        if isinstance(path, ast.Name) and path.id in given:
+            path = given[path.id][0]
+        folder = text_of(path, self.constants)
+        made, given = given.get(ast.unparse(model), (model, given))
+        if not folder or not isinstance(made, ast.Call) or self.qualified(made.func) not in _TRACES:
+            return
+        keywords = {each.arg: each.value for each in made.keywords}
+        traced = made.args[0] if made.args else keywords.get("func")
+        if traced is None:
+            return
+        code, whole = self.built(traced, given)
+        yield Artefact(folder, code, f"{self.path}:{made.lineno}", unseen=not whole)
+
+    def built(self, model: ast.expr, given: _Given) -> tuple[str, bool]:
+        """The code that builds a model, and whether it can be run anywhere."""
+        while True:
+            if isinstance(model, ast.Name) and model.id in given:
+                model, given = given[model.id]
+            elif isinstance(model, ast.Call) and self.qualified(model.func) == "copy.deepcopy" and model.args:
+                model = model.args[0]
+            elif (
+                isinstance(model, ast.Call)
+                and isinstance(model.func, ast.Attribute)
+                and model.func.attr in ("eval", "float", "cpu")
+            ):
+                model = model.func.value
+            else:
+                break
+        if isinstance(model, ast.Call):
+            name = self.qualified(model.func)
+            parts = [*model.args, *(each.value for each in model.keywords)]
+            texts = [ast.unparse(each) if _is_literal(each) else "" for each in parts]
+            texts = [
+                text or (repr(known) if (known := text_of(each, self.constants)) else "")
+                for text, each in zip(texts, parts, strict=True)
+            ]
+            names = ["", *[""] * len(model.args), *(each.arg or "**" for each in model.keywords)][1:]
+            if name.startswith(_BUILDERS) and all(texts) and "**" not in names:
+                words = [f"{key}={text}" if key else text for key, text in zip(names, texts, strict=True)]
+                return f"{name}({', '.join(words)})", True
+        return ast.unparse(model), False
+
+
+def _where(node: ast.AST) -> tuple[int, int]:
+    # What is assigned is given where the statement ends.
+    line = getattr(node, "end_lineno", None) or 0
+    return line, getattr(node, "end_col_offset", 0)
 
 
 # Configurations that stand with the compiled files.

@@ -57,7 +57,9 @@ CommentReviews = Annotated[
 ]
 Exact = Annotated[
     bool | None,
-    typer.Option("--exact/--no-exact", help="Accepted, but no codemod keeps old faults yet."),
+    typer.Option(
+        "--exact/--no-exact", help="Keep what the old classes did by mistake, where it can be written."
+    ),
 ]
 Shim = Annotated[
     bool | None,

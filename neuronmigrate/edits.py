@@ -30,6 +30,8 @@ _ATOMS = (
     cst.SimpleString,
     cst.Subscript,
 )
+_LONG = 88
+"""A call longer than this does not stay on one line."""
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
 
 
@@ -164,12 +166,15 @@ def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
 def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     """The call with other arguments, in the layout of the old ones.
 
-    Old arguments that stay keep their comments. A new one takes the separator the old call used, so a
-    call with one argument a line gets the new one on a line of its own.
+    Old arguments that stay keep their comments, those above them and those beside them; the comments of an
+    argument that goes go with it. A new one takes the separator the old call used, so a call with one
+    argument a line gets the new one on a line of its own.
     """
     if not args:
         return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
     old = list(call.args)
+    # An argument that was given another value or keyword is still the old one here.
+    places = {_mark_of(arg): index for index, arg in enumerate(old)}
     # What stood between two arguments, and what stood after the last one.
     between: cst.Comma | None = next(
         (arg.comma for arg in old[:-1] if isinstance(arg.comma, cst.Comma)), None
@@ -181,16 +186,106 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     plain = between.with_changes(whitespace_after=without_comment(between.whitespace_after))
     last_comma = old[-1].comma if old else cst.MaybeSentinel.DEFAULT
     tail = old[-1].whitespace_after_arg if old else cst.SimpleWhitespace("")
-    # An argument that was given another value or keyword is still the old one here.
-    commas = {id(arg.comma) for arg in old[:-1]}
     result: list[cst.Arg] = []
     for index, arg in enumerate(args):
+        at = places.get(_mark_of(arg))
         if index + 1 < len(args):
-            own = arg.comma if id(arg.comma) in commas and isinstance(arg.comma, cst.Comma) else plain
-            result.append(arg.with_changes(comma=own, whitespace_after_arg=_inner(arg)))
-        else:
+            following = places.get(_mark_of(args[index + 1]))
+            comma = plain
+            if at is not None and at + 1 < len(old) and isinstance(arg.comma, cst.Comma):
+                comma = arg.comma
+            else:
+                # One that comes from another call brings the comment beside it along.
+                comma = _with_comment(plain, _comment_beside(arg))
+            if at is None or following != at + 1:
+                comma = _with_above(comma, _above(call, following))
+            result.append(arg.with_changes(comma=comma, whitespace_after_arg=_inner(arg)))
+        elif at is not None and at + 1 == len(old):
+            result.append(arg)
+        elif (
+            at is None
+            and (not old or _mark_of(old[-1]) not in {_mark_of(each) for each in args})
+            and _comment_beside(arg) is None
+        ):
+            # It takes the place of the last one, with what is said there unless it brings its own.
             result.append(arg.with_changes(comma=last_comma, whitespace_after_arg=tail))
-    return call.with_changes(args=result)
+        else:
+            end, after = last_comma, tail
+            beside = _comment_beside(arg)
+            if isinstance(end, cst.Comma):
+                end = _with_comment(
+                    end.with_changes(whitespace_after=without_comment(end.whitespace_after)), beside
+                )
+            else:
+                after = without_comment(after)
+            result.append(arg.with_changes(comma=end, whitespace_after_arg=after))
+    start = call.whitespace_before_args
+    first = places.get(_mark_of(args[0]))
+    if first != 0 and isinstance(start, cst.ParenthesizedWhitespace):
+        start = start.with_changes(empty_lines=_above(call, first))
+    return call.with_changes(args=result, whitespace_before_args=start)
+
+
+def _mark_of(arg: cst.Arg) -> int:
+    """What tells an argument from others, whatever its value and keyword became."""
+    return id(arg.comma) if isinstance(arg.comma, cst.Comma) else id(arg.whitespace_after_arg)
+
+
+def _above(call: cst.Call, index: int | None) -> Sequence[cst.EmptyLine]:
+    """The lines above an old argument; none above a new one."""
+    if index is None:
+        return []
+    before = call.args[index - 1].comma if index else None
+    space = before.whitespace_after if isinstance(before, cst.Comma) else call.whitespace_before_args
+    return space.empty_lines if isinstance(space, cst.ParenthesizedWhitespace) else []
+
+
+def _comment_beside(arg: cst.Arg) -> cst.TrailingWhitespace | None:
+    """The comment at the end of an argument's line."""
+    for space in (
+        arg.comma.whitespace_after if isinstance(arg.comma, cst.Comma) else None,
+        arg.whitespace_after_arg,
+    ):
+        if isinstance(space, cst.ParenthesizedWhitespace) and space.first_line.comment is not None:
+            return space.first_line
+    return None
+
+
+def _with_comment(comma: cst.Comma, line: cst.TrailingWhitespace | None) -> cst.Comma:
+    space = comma.whitespace_after
+    if line is None or not isinstance(space, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(whitespace_after=space.with_changes(first_line=line))
+
+
+def _with_above(comma: cst.Comma, lines: Sequence[cst.EmptyLine]) -> cst.Comma:
+    space = comma.whitespace_after
+    if not isinstance(space, cst.ParenthesizedWhitespace):
+        return comma
+    return comma.with_changes(whitespace_after=space.with_changes(empty_lines=lines))
+
+
+def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
+    """The call with one argument a line, where the old ones shared a line and these would not fit on one."""
+    apart = any(
+        isinstance(arg.comma, cst.Comma)
+        and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
+        for arg in old.args[:-1]
+    )
+    longest = max(map(len, code_of(call).split("\n")))
+    if len(call.args) < 2 or apart or longest <= _LONG or code_of(call) == code_of(old):
+        return call
+    inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
+    outer = cst.ParenthesizedWhitespace(indent=True)
+    last = len(call.args) - 1
+    args = [
+        arg.with_changes(
+            comma=cst.Comma(whitespace_after=outer if index == last else inner),
+            whitespace_after_arg=cst.SimpleWhitespace(""),
+        )
+        for index, arg in enumerate(call.args)
+    ]
+    return call.with_changes(args=args, whitespace_before_args=inner)
 
 
 def without_arguments(call: cst.Call, gone: Sequence[cst.Arg]) -> cst.Call:

@@ -505,7 +505,7 @@ class _File:
                     answers.append(answer)
                 elif not self._ignored(answer.node, answer.codemod):
                     why = f"left as it was: {group.refused or 'the rewrite around it did not hold'}"
-                    todo = answer.todo or f"by hand: {answer.why}"
+                    todo = answer.by_hand or answer.todo or f"by hand: {answer.why}"
                     answers.append(dataclasses.replace(answer, state=State.MARKED, why=why, todo=todo))
         return answers
 
@@ -747,7 +747,7 @@ class _File:
         lines = {self._lines(self.site.statement(node))[0] for node in apply.touched(group.edits)}
         return GroupRecord(
             group.name,
-            (group.codemod,),
+            tuple(dict.fromkeys(answer.codemod for answer in group.answers)) or (group.codemod,),
             not group.refused,
             group.refused,
             tuple(dict.fromkeys(answer.numerics for answer in group.answers)),

@@ -251,8 +251,12 @@ class ProjectFacts:
                     values.append(value)
         return joined(values) if values else None
 
+    def bases_of(self, owner: str) -> Sequence[str]:
+        """The classes that a class of the project derives from, the nearest first, those outside as well."""
+        return self._bases(self._settled(owner))
+
     def _bases(self, owner: str) -> Sequence[str]:
-        """The classes of the project that a class derives from, the nearest first."""
+        """The classes that a class of the project derives from, the nearest first."""
         order: list[str] = []
         todo = [owner]
         while todo:

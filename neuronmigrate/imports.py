@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import catalogue, edits
 from neuronmigrate.apply import apply
@@ -282,9 +283,11 @@ class Settler:
     def _form(self, ref: Ref) -> tuple[Wanted, str]:
         """The import for a target, and the attributes that follow the imported name."""
         parts = ref.target.split(".")
+        # Packages of torch.distributed, such as `torch.distributed.fsdp`, are not loaded with it.
+        apart = parts[:2] == ["torch", "distributed"] and len(parts) > 3 and parts[2].islower()
         for length in range(len(parts), 0, -1):
             module = ".".join(parts[:length])
-            if module in WHOLE and not ref.local:
+            if module in WHOLE and not ref.local and not apart:
                 local = WHOLE[module] or parts[0]
                 return Wanted(module, "", local), ".".join(parts[length:])
         # The first capitalised part is the class; a function is the last part.
@@ -487,12 +490,14 @@ class Settler:
 
     def _settle_fresh(self) -> None:
         by_token: dict[str, list[cst.Name]] = {}
+        declared = self._declared_global() if self.fresh else {}
         for token in self.fresh:
             bound = [each.node for each in self.names.bindings if each.name == token]
             named = [
                 node.name if isinstance(node, (cst.FunctionDef, cst.ClassDef)) else node for node in bound
             ]
             nodes = [*self.names.loads(token), *(node for node in named if isinstance(node, cst.Name))]
+            nodes += declared.get(token, [])
             if nodes:
                 by_token[token] = nodes
         taken: set[str] = set()
@@ -507,6 +512,15 @@ class Settler:
                     for node in uses:
                         self.plan[node] = cst.Name(name)
                     break
+
+    def _declared_global(self) -> dict[str, list[cst.Name]]:
+        """The names in `global` statements."""
+        found: dict[str, list[cst.Name]] = {}
+        for statement in m.findall(self.tree, m.Global()):
+            assert isinstance(statement, cst.Global)
+            for item in statement.names:
+                found.setdefault(item.name.value, []).append(item.name)
+        return found
 
     # Import statements
 

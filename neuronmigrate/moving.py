@@ -7,8 +7,8 @@ this one piece of code; how one callable differs from another is said in a Conve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import libcst as cst
 
@@ -59,6 +59,8 @@ _EXTRACTORS = ("FeatureExtractor", "ImageProcessor", "ImageProcessorFast", "Imag
 # What reads token ids or other tensors on any device.
 _READERS = frozenset({"batch_decode", "convert_ids_to_tokens", "decode"})
 _TAKEN = frozenset({"cpu", "item", "tolist"})
+# What compiled models let go of, and native ones act on.
+_IGNORED = frozenset({"labels", "return_dict"})
 _LABELS = "`labels` was ignored before; now a loss is computed and comes first in the output"
 
 
@@ -84,20 +86,30 @@ class Convention:
     """Whether it records gradients when nobody says otherwise."""
     tensor: bool = False
     """Whether it gives one tensor, not an output object."""
+    last: bool = False
+    """Whether the legacy callable gave logits of shape (batch, 1, vocabulary), of the last token."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of the legacy callable that cannot be given to the native one, and why."""
+    tensors: bool = False
+    """Whether it takes tensors alone, so that any number of them may come as `*inputs`."""
+    place: str = "{model}.device"
+    """Where the inputs go, as a template of the model, where that has a name."""
 
 
+STATES = {"encoder_outputs": "is no tensor that could be moved: call the model with the encoder's inputs"}
 FORWARD = Convention(positional=("input_ids", "attention_mask", "token_type_ids"), agreed=2)
 """A direct call of an encoder: the order of legacy classes, which DistilBERT and MPNet do not have."""
 GENERATE = Convention(
     positional=("inputs", "generation_config"),
     inputs=frozenset(
-        {"attention_mask", "decoder_attention_mask", "decoder_input_ids", "encoder_outputs"}
+        {"attention_mask", "decoder_attention_mask", "decoder_input_ids"}
         | {"input_features", "input_ids", "input_values", "inputs", "inputs_embeds", "pixel_values"}
         | {"prompt_ids"}
     ),
     floats=frozenset({"input_features", "input_values", "inputs_embeds", "pixel_values"}),
     records=False,
     tensor=True,
+    gone=STATES,
 )
 """`generate` of an encoder-decoder, whose encoder runs on its inputs unmoved (GenerationMixin.generate)."""
 
@@ -131,6 +143,8 @@ def move_call(
     as_float32: bool = False,
     half: bool = False,
     prepare: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
+    home: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
+    finish: Callable[[cst.BaseExpression], cst.BaseExpression] | None = None,
 ) -> Moved:
     """Move the inputs of a call of a model, switch gradients off, bring the outputs back.
 
@@ -138,7 +152,9 @@ def move_call(
     write where they are not those that stand there: made of these, and of new ones that need no move.
     `as_float32` says that floating point outputs were float32 and are not by themselves: numpy has no
     bfloat16. `half` says that the weights may be of another dtype than float32, so that float inputs
-    are cast. `prepare` changes the sole input before it is moved.
+    are cast. `prepare` changes the sole input before it is moved, and `finish` the one tensor that it gives
+    once that is on the CPU. `home` brings a whole output back where it is given, whatever it is and wherever
+    it goes: a call that waited for its output still does.
 
     All models that may be called here have to share the group: what another of them has moved already
     is not moved again.
@@ -153,21 +169,26 @@ def move_call(
     if call in moved:
         return Moved(freeze=freeze)
     new_args = list(call.args if args is None else args)
+    new: cst.BaseExpression = call
     try:
         inputs = _Inputs(site, model_of(call) if model is None else model, convention, half, prepare)
         new_args = inputs.add(new_args)
-    except _Refused as refused:
-        return Moved(str(refused))
-    new: cst.BaseExpression = call
-    if new_args != list(call.args):
-        new = edits.with_arguments(call, new_args)
-    if convention.tensor and not _gives_object(site, call):
+        if new_args != list(call.args):
+            new = edits.with_arguments(call, new_args)
         outputs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
         left: list[str] = []
-        if not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
-            new = _home(new, as_float32)
-    else:
-        outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
+        if home is not None:
+            if not _goes_home(site, call, as_float32):
+                new = home(new)
+        elif convention.tensor and not _gives_object(site, call):
+            if finish is not None:
+                new = finish(_home(new, as_float32))
+            elif not _goes_home(site, call, as_float32) and (as_float32 or not _stays_on_device(site, call)):
+                new = _home(new, as_float32)
+        else:
+            outputs, left = _bring_back(site, call, convention, as_float32, unseen=inputs.unseen)
+    except _Refused as refused:
+        return Moved(str(refused))
     changes = [*inputs.changes, *outputs]
     if new is not call:
         changes.append((call, new))
@@ -331,8 +352,10 @@ class _Inputs:
     def add(self, args: Sequence[cst.Arg]) -> list[cst.Arg]:
         """Move what the arguments of a call hold, and give the arguments to write. Raises _Refused."""
         for arg in args:
-            if arg.star == "*":
+            if arg.star == "*" and not self.convention.tensors:
                 raise _Refused(f"its inputs come as `*{edits.short(arg.value)}`")
+        if self.site.settings.exact and not self.convention.inputs:
+            args = [arg for arg in args if arg.keyword is None or arg.keyword.value not in _IGNORED]
         if self.convention.sole:
             return self.only(args)
         if self.convention.packed and len(args) == 1 and self.is_packed(args[0]):
@@ -343,12 +366,29 @@ class _Inputs:
         for index, arg in enumerate(args):
             if not arg.star:
                 self.named(self.name_at(args, index), arg.value)
+            elif arg.star == "*":
+                self.several(arg.value)
             elif not self.convention.inputs or self.brings_inputs(arg.value, seen):
                 self.mapping(arg.value)
                 seen = True
         if self.convention.packed:
             return self.pack(args)
         return [self.by_keyword(args, index) for index in range(len(args))]
+
+    def several(self, value: cst.BaseExpression) -> None:
+        """Move the tensors of a sequence that is spread."""
+        if isinstance(value, (cst.Tuple, cst.List)):
+            for element in value.elements:
+                if isinstance(element, cst.StarredElement):
+                    self.several(element.value)
+                else:
+                    self.named("", element.value)
+            return
+        tensor = cst.Name("tensor")
+        self.change(
+            value,
+            edits.expression("({to} for tensor in {value})", to=self.to(tensor, cast=False), value=value),
+        )
 
     def by_keyword(self, args: Sequence[cst.Arg], index: int) -> cst.Arg:
         """An argument as it is to be written: by keyword where native classes differ in the order."""
@@ -425,6 +465,8 @@ class _Inputs:
 
     def named(self, name: str, value: cst.BaseExpression) -> None:
         """Move one input."""
+        if name in self.convention.gone:
+            raise _Refused(f"`{name}` {self.convention.gone[name]}")
         if self.convention.inputs:
             if name in self.convention.inputs:
                 self.change(value, self.moved(name, value))
@@ -461,16 +503,21 @@ class _Inputs:
 
     def to(self, value: cst.BaseExpression, *, cast: bool) -> cst.BaseExpression:
         """A tensor, or what has a `.to()` like one, on the device; floats in the dtype of the weights."""
-        if not dotted_name(self.model):
-            if cast and self.half:
-                raise _Refused("the model has no name here of which its dtype could be asked")
-            return edits.expression("{value}.to({device})", value=value, device=edits.string("neuron"))
-        template = (
-            "{value}.to({model}.device, {model}.dtype)"
-            if cast and self.half
-            else "{value}.to({model}.device)"
-        )
-        return edits.expression(template, value=value, model=self.model.deep_clone())
+        if not dotted_name(self.model) and cast and self.half:
+            raise _Refused("the model has no name here of which its dtype could be asked")
+        place = self.place()
+        if cast and self.half:
+            model = self.model.deep_clone()
+            return edits.expression(
+                "{value}.to({place}, {model}.dtype)", value=value, place=place, model=model
+            )
+        return edits.expression("{value}.to({place})", value=value, place=place)
+
+    def place(self) -> cst.BaseExpression:
+        """The device that the inputs go to."""
+        if not dotted_name(self.model) or "{model}" not in self.convention.place:
+            return edits.string("neuron")
+        return edits.expression(self.convention.place, model=self.model.deep_clone())
 
     def mapping(self, value: cst.BaseExpression) -> None:
         """Move the values of a mapping that is spread."""
@@ -542,9 +589,8 @@ class _Inputs:
             and value.args
         ):
             return False
-        target = value.args[0].value
-        name = dotted_name(self.model)
-        return edits.code_of(target) == '"neuron"' or (bool(name) and dotted_name(target) == f"{name}.device")
+        target = edits.code_of(value.args[0].value)
+        return target in ('"neuron"', edits.code_of(self.place()))
 
 
 def _may_be_none(site: Site, value: cst.BaseExpression) -> bool:
@@ -688,6 +734,14 @@ def _stays_on_device(site: Site, value: cst.BaseExpression, depth: int = 4) -> b
     return True
 
 
+def _picks_last(around: cst.CSTNode | None, logits: cst.Attribute) -> bool:
+    """Whether logits are read as `logits[:, -1]`, which picks the same of one token and of all."""
+    if not isinstance(around, cst.Subscript) or around.value is not logits or len(around.slice) < 2:
+        return False
+    index = around.slice[1].slice
+    return isinstance(index, cst.Index) and edits.code_of(index.value) == "-1"
+
+
 def _is_decoded(site: Site, arg: cst.CSTNode | None) -> bool:
     call = site.parent(arg) if isinstance(arg, cst.Arg) else None
     return (
@@ -739,17 +793,26 @@ def _bring_back(
         elif convention.packed and isinstance(parent, (cst.Attribute, cst.Subscript)):
             entry = _entry(parent, use.node, field, convention.fields)
             if entry is None:
-                left.append(_said(site, use.node, f"`{edits.short(parent)}` is no entry of the output"))
-            elif not _goes_home(site, parent, as_float32):
+                raise _Refused(_said(site, use.node, f"`{edits.short(parent)}` is no entry of the output"))
+            if not _goes_home(site, parent, as_float32):
                 changes.append((parent, _home(entry, as_float32)))
             elif entry is not parent:
                 changes.append((parent, entry))
+        elif convention.last:
+            if field != "logits" or not isinstance(parent, cst.Attribute):
+                raise _Refused(f"`{edits.short(parent)}` of its output is read")
+            picked: cst.BaseExpression = parent
+            if not _picks_last(around, parent):
+                picked = edits.expression("{logits}[:, -1:]", logits=parent)
+            changes.append((parent, _home(picked, as_float32)))
         elif _may_be_tuple(field, convention):
             left.append(_said(site, use.node, f"`{edits.short(parent)}` may be a tuple of tensors"))
         elif isinstance(parent, cst.BaseExpression) and not _goes_home(site, parent, as_float32):
             changes.append((parent, _home(parent, as_float32)))
     for node, why in found.lost:
         left.append(_said(site, node, why))
+    if convention.last and left:
+        raise _Refused(left[0])
     return changes, [*others, *(f"{text}: its tensors are on the device now" for text in dict.fromkeys(left))]
 
 

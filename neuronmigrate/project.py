@@ -63,6 +63,8 @@ class Project:
     """The facts of each module, with the folder from which it is imported."""
     artefacts: tuple[Artefact, ...] = ()
     """The compiled models that its files make or describe."""
+    traces: tuple[Artefact, ...] = ()
+    """The files that its scripts save traced models as."""
     loads: Mapping[str, Artefact] = field(default_factory=dict)
     """What the loads are told whose models other files may use, by `path:line`."""
 
@@ -94,10 +96,11 @@ class Project:
 
         Where several projects share a tree, those that stand nearest to the file speak.
         """
-        found = [each for each in self.artefacts if artefacts.same(each.folder, folder)]
-        here = PurePosixPath(path).parent.parts
-        near = {each: _shared(here, PurePosixPath(each.place).parent.parts) for each in found}
-        return tuple(each for each in found if near[each] == max(near.values()))
+        return _nearest(self.artefacts, folder, path)
+
+    def traces_at(self, file: str, path: str) -> tuple[Artefact, ...]:
+        """What is said about the file of a traced model that a file of the project loads."""
+        return _nearest(self.traces, file, path) if file else ()
 
     def module_name(self, path: str) -> str:
         """The absolute name under which a file is imported."""
@@ -189,10 +192,17 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     joined, modules = _facts(project, sources, marked, imports)
     taken = {name: _taken(project.names[name], name, imports, sources) for name in marked | joined}
     made = _artefacts(root, sources, optimum, paths) if optimum else ()
+    traces = tuple(made for name in sorted(marked) for made in artefacts.from_traces(name, sources[name]))
     shared = sorted(optimum & imports.importers.keys())
     loads = {load.place: load for name in shared for load in artefacts.loads_of(name, sources[name])}
     return dataclasses.replace(
-        project, joined=joined - marked, taken=taken, modules=modules, artefacts=made, loads=loads
+        project,
+        joined=joined - marked,
+        taken=taken,
+        modules=modules,
+        artefacts=made,
+        traces=traces,
+        loads=loads,
     )
 
 
@@ -209,6 +219,14 @@ def _artefacts(
         raw = sources[name] if name in sources else _read(path, _LARGEST)
         found += artefacts.from_commands(name, raw or b"")
     return tuple(dict.fromkeys(found))
+
+
+def _nearest(found: Iterable[Artefact], folder: str, path: str) -> tuple[Artefact, ...]:
+    """Those about a folder or file that stand nearest to the file that loads it."""
+    said = [each for each in found if artefacts.same(each.folder, folder)]
+    here = PurePosixPath(path).parent.parts
+    near = {each: _shared(here, PurePosixPath(each.place).parent.parts) for each in said}
+    return tuple(each for each in said if near[each] == max(near.values()))
 
 
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:

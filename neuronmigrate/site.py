@@ -79,6 +79,8 @@ class Answer:
     group: Group | None = None
     comment: bool = True
     """Whether a mark leaves a comment."""
+    by_hand: str = ""
+    """What a person can do where the group does not hold."""
 
     @property
     def message(self) -> str:
@@ -133,9 +135,17 @@ class Group:
     """Import aliases without a use that go with it."""
     refused: str = ""
 
-    def fixed(self, node: cst.CSTNode, found: str, why: str, *, numerics: Numerics = Numerics.SAME) -> None:
+    def fixed(
+        self,
+        node: cst.CSTNode,
+        found: str,
+        why: str,
+        *,
+        numerics: Numerics = Numerics.SAME,
+        by_hand: str = "",
+    ) -> None:
         """Say that a use is rewritten and its meaning kept."""
-        self._answer(node, State.FIXED, found, why, "", numerics)
+        self._answer(node, State.FIXED, found, why, "", numerics, by_hand)
 
     def review(
         self,
@@ -145,9 +155,10 @@ class Group:
         todo: str,
         *,
         numerics: Numerics = Numerics.SAME,
+        by_hand: str = "",
     ) -> None:
         """Say that a use is rewritten, and name the one thing to look at."""
-        self._answer(node, State.REVIEW, found, why, todo, numerics)
+        self._answer(node, State.REVIEW, found, why, todo, numerics, by_hand)
 
     def replace(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
         """Put an expression or an argument in the place of another. `new` may hold parts of `old`."""
@@ -236,12 +247,23 @@ class Group:
         return [statement for statement in resolved if isinstance(statement, Statement)]
 
     def _answer(
-        self, node: cst.CSTNode, state: State, found: str, why: str, todo: str, numerics: Numerics
+        self,
+        node: cst.CSTNode,
+        state: State,
+        found: str,
+        why: str,
+        todo: str,
+        numerics: Numerics,
+        by_hand: str,
     ) -> None:
         if self.uncertain and state is State.FIXED:
             state = State.REVIEW
             todo = "another binding of this name may be meant here: check that this one is"
-        self.answers.append(Answer(node, self.codemod, state, found, why, todo, numerics, group=self))
+        # A group that several codemods share says of each finding whose it is.
+        codemod = self.site.codemod or self.codemod
+        self.answers.append(
+            Answer(node, codemod, state, found, why, todo, numerics, group=self, by_hand=by_hand)
+        )
 
 
 class Site:
@@ -275,6 +297,8 @@ class Site:
         self.helpers: dict[str, Helper] = {}
         self.settled: set[Use] = set()
         """Uses that a codemod answered while it looked at another one."""
+        self.answered_texts: set[cst.CSTNode] = set()
+        """Strings that name something legacy and that a codemod has answered for."""
         self.released: set[cst.CSTNode] = set()
         """Import aliases without a use that may go."""
         self.kept_imports: set[cst.CSTNode] = set()
@@ -444,7 +468,20 @@ class _Resolve(cst.CSTTransformer):
 
 
 TEMPLATE_ROOTS = frozenset(
-    {"accelerate", "diffusers", "os", "peft", "sentence_transformers", "time", "torch", "transformers", "trl"}
+    {
+        "accelerate",
+        "dataclasses",
+        "diffusers",
+        "importlib",
+        "math",
+        "os",
+        "peft",
+        "sentence_transformers",
+        "time",
+        "torch",
+        "transformers",
+        "trl",
+    }
 )
 """Packages whose dotted names in a template are references."""
 

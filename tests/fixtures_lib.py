@@ -4,7 +4,8 @@ A folder of `fixtures/` is named after a codemod. `before.py` is rewritten to `a
 of `report.txt`; further cases are `<case>.before.py` and so on. `keep.py` holds look-alikes that stay as
 they are; what is said about them, if anything, is in `keep_report.txt`. A first line `# runs`, or
 `# runs on 2 processes`, says that the after side is executed and has to print what the hand-written
-`plain.py` prints. A line `# written for optimum-neuron 0.1.0` stands for the project's pin of that release.
+`plain.py` prints. A line `# written for optimum-neuron 0.1.0` stands for the project's pin of that release,
+a line `# rewritten with --exact` for that option.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.on_cpu import Completed, run_on_cpu
 
 FOLDER = Path(__file__).parent.parent / "fixtures"
 _RUNS = re.compile(r"# runs(?: on (\d+) processes)?\n")
+_EXACT = re.compile(rb"^# rewritten with --exact\r?$", re.MULTILINE)
 _RELEASE = re.compile(rb"^# written for optimum-neuron ([\d.]+)\r?$", re.MULTILINE)
 
 
@@ -73,7 +75,8 @@ def cases(kind: str) -> list[Case]:
 def rewritten(raw: bytes, path: str = "script.py") -> Result:
     """What the engine makes of a file that stands alone."""
     release = _RELEASE.search(raw)
-    return migrate(path, raw, Project(given=release[1].decode() if release else ""), Settings())
+    settings = Settings(exact=bool(_EXACT.search(raw)))
+    return migrate(path, raw, Project(given=release[1].decode() if release else ""), settings)
 
 
 @cache

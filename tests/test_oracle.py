@@ -17,7 +17,7 @@ import pytest
 
 from tests.fixtures_lib import run_of
 from tests.on_cpu import Completed
-from tests.oracle.cases import CASES, FIXTURES, RECORDINGS, Case
+from tests.oracle.cases import CASES, FIXTURES, PAIRS, RECORDINGS, Case
 from tests.oracle.record import digest
 from tests.tiny_models import save_classifier
 
@@ -118,7 +118,7 @@ def _alike(ours: object, theirs: object, case: Case) -> bool:
 
 def test_each_recording_has_a_case() -> None:
     recordings = set(RECORDINGS.rglob("*.json"))
-    assert recordings == {case.recording for case in CASES}
+    assert recordings == {case.recording for case in (*CASES, *PAIRS)}
 
 
 def test_a_difference_is_found() -> None:

@@ -5,9 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import runpy
 import shutil
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -17,7 +23,7 @@ from neuronmigrate.config import Settings
 from neuronmigrate.plan import Report, State
 from tests.fixtures_lib import FOLDER, run_of
 from tests.on_cpu import run_on_cpu
-from tests.tiny_models import save_classifier
+from tests.tiny_models import save_classifier, save_llama
 
 SCRIPTS = sorted(each for each in (FOLDER / "scripts").iterdir() if each.is_dir() and each.name[0] != ".")
 
@@ -103,9 +109,6 @@ def test_the_training_loop_computes_what_plain_code_does(tmp_path: Path) -> None
 
 def _plain_losses(folder: Path) -> list[float]:
     """One epoch of the same training, by plain code written by hand, on the same data and weights."""
-    import subprocess
-    import sys
-
     code = """
 import torch
 from digits import load_digits
@@ -129,3 +132,56 @@ print(loss.item())
         [sys.executable, "-c", code], cwd=folder, check=True, capture_output=True, text=True
     )
     return [float(line) for line in done.stdout.split()]
+
+
+@pytest.fixture(scope="module")
+def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_llama(tmp_path_factory.mktemp("llama"))
+
+
+def _plain_of(name: str, model: Path) -> list[float]:
+    """The losses that the hand-written plain script of a project prints."""
+    out = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        patch.setattr(sys, "argv", ["plain.py", str(model)])
+        runpy.run_path(str(FOLDER / "scripts" / name / "plain.py"))
+    return [float(line) for line in out.getvalue().split()]
+
+
+def test_the_adapters_learn_what_plain_code_does(llama_dir: Path, tmp_path: Path) -> None:
+    folder = FOLDER / "scripts" / "sft_lora" / "after"
+    options = "--num_train_epochs 3 --per_device_train_batch_size 4 --learning_rate 1e-3 --logging_steps 1"
+    ran = run_on_cpu(
+        folder / "finetune.py",
+        *("--model_id", str(llama_dir), "--output_dir", str(tmp_path / "adapters")),
+        *options.split(),
+        *("--save_strategy", "no", "--report_to", "none"),
+        cwd=folder,
+        env={"HF_DATASETS_CACHE": str(tmp_path / "cache")},
+    )
+    assert ran.values["losses"] == pytest.approx(_plain_of("sft_lora", llama_dir), rel=1e-4)
+    assert (tmp_path / "adapters" / "adapter_model.safetensors").exists()
+
+
+def test_the_accelerated_loop_computes_what_plain_code_does(model_dir: Path, tmp_path: Path) -> None:
+    folder = FOLDER / "scripts" / "accelerate_loop" / "after"
+    ran = run_on_cpu(
+        folder / "train.py",
+        *("--model_name_or_path", str(model_dir), "--output_dir", str(tmp_path / "out")),
+        cwd=folder,
+    )
+    assert ran.values["losses"] == pytest.approx(_plain_of("accelerate_loop", model_dir), rel=1e-4)
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
+def test_preferences_are_learnt_as_plain_code_does(llama_dir: Path, tmp_path: Path) -> None:
+    folder = FOLDER / "scripts" / "orpo" / "after"
+    ran = run_on_cpu(
+        folder / "align.py", "--model_id", str(llama_dir), "--output_dir", str(tmp_path / "out"), cwd=folder
+    )
+    assert ran.values["losses"] == pytest.approx(_plain_of("orpo", llama_dir), rel=1e-4)

@@ -68,6 +68,30 @@ def save_chat(folder: Path) -> Path:
     return folder
 
 
+def save_llama(folder: Path) -> Path:
+    """Save a Llama with the tokenizer of single characters that `save_chat` makes."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(save_chat(folder))
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.eos_token_id,
+        initializer_range=0.3,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
 def save_translator(folder: Path, words: Sequence[str] = WORDS) -> Path:
     """Save a T5 with its tokenizer of whole words."""
     import torch

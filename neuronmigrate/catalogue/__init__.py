@@ -269,6 +269,11 @@ def arguments(name: str) -> Mapping[str, Argument]:
     return {} if table is None else _arguments(table)
 
 
+def rows(table: str) -> Mapping[str, Argument]:
+    """The arguments in one of the argument tables that `Entry.groups` names. Raises KeyError for another."""
+    return _arguments(table)
+
+
 def explain(asked: str) -> Explanation:
     """Everything that is known of a name in any spelling: qualified, short, alias, variable, command."""
     text = re.sub(r"^(?:from|import)\s+", "", asked.strip()).removesuffix("()")

@@ -49,8 +49,10 @@ COMPILER = frozenset(
         "int_dtype",
         "library_name",
         "low_cpu_mem_usage",
+        "model_and_config_save_paths",
         "model_save_dir",
         "neuron_config",
+        "neuron_configs",
         "optlevel",
         "preprocessors",
         "task",
@@ -61,24 +63,49 @@ SHAPES = frozenset(
     {
         "audio_sequence_length",
         "batch_size",
+        "encoder_hidden_size",
         "feature_size",
         "height",
+        "image_batch_size",
         "image_size",
         "nb_max_frames",
+        "nb_points_per_image",
         "num_channels",
         "num_choices",
         "patch_size",
+        "point_batch_size",
+        "rotary_axes_dim",
         "sequence_length",
+        "text_batch_size",
+        "vae_scale_factor",
+        "visual_seq_length",
         "width",
     }
 )
-"""Shapes a model was compiled for."""
+"""Shapes a model was compiled for. Those of another kind of model were read by nobody."""
+FILES = frozenset(
+    f"{part}_file_name"
+    for part in (
+        "controlnet",
+        "decoder",
+        "encoder",
+        "image_encoder",
+        "model",
+        "text_encoder",
+        "text_encoder_2",
+        "transformer",
+        "unet",
+        "vae_decoder",
+        "vae_encoder",
+    )
+)
+"""Names of compiled files, of this kind of model or of another one, which read them nowhere."""
 PLACES = frozenset({"device", "device_id", "device_map"})
 """Where it ran; `device_map="neuron"` is written."""
 FOLDERS = frozenset({"compiler_workdir", "model_save_dir"})
 
-OPTIONS = frozenset({"compiler_args", "compiler_kwargs", "input_shapes"})
-"""Arguments of other functions that take these as dictionaries, and leave them as they are."""
+OPTIONS = frozenset({"compiler_args", "compiler_kwargs", "input_shapes", "kwargs_shapes"})
+"""Arguments that hold others in a dictionary, which is left as it is."""
 
 MODEL_ID = ("model_id", "model_name_or_path", "pretrained_model_name_or_path")
 
@@ -118,6 +145,8 @@ class Table:
     leading: tuple[str, ...] = ()
     identifier: str = "pretrained_model_name_or_path"
     """The native keyword of the model id."""
+    spread: Callable[[Site, Load, cst.Arg], bool] | None = None
+    """Answers for a `**` whose entries cannot be told; False where it cannot either."""
     passes: bool = False
 
     @property
@@ -157,6 +186,8 @@ class Load:
     """The argument that is the model id, as it is to be written."""
     spread: dict[cst.Name, Binding] = field(default_factory=dict)
     """Where dictionaries that were taken apart are read, and what bound them."""
+    added: dict[Binding, list[cst.BaseSmallStatement]] = field(default_factory=dict)
+    """The statements that gave these dictionaries more entries."""
     still_read: set[Binding] = field(default_factory=set)
     """Dictionaries of which a value is read as before."""
     dropped: list[cst.Name] = field(default_factory=list)
@@ -221,7 +252,7 @@ def sorted_arguments(site: Site, use: Use, call: cst.Call, native: str, table: T
         if arg.star == "*":
             load.refused = f"the arguments `*{edits.short(arg.value)}` cannot be seen from here"
         elif arg.star == "**":
-            if not take_apart(site, load, arg.value):
+            if not take_apart(site, load, arg.value) and not (table.spread and table.spread(site, load, arg)):
                 load.refused = f"what `**{edits.short(arg.value)}` holds cannot be seen from here"
         elif arg.keyword is not None:
             _argument(site, load, Given(arg.keyword.value, arg, arg.value))
@@ -273,10 +304,17 @@ def _argument(site: Site, load: Load, given: Given) -> None:
         load.refused = table.refused[name]
     elif name in table.dropped:
         drop_argument(site, load, given)
+    elif name in OPTIONS:
+        binding = only_binding(site, given.seen) if isinstance(given.seen, cst.Name) else None
+        held = binding.value if binding is not None and binding.value is not None else given.seen
+        if isinstance(held, (cst.List, cst.Tuple)) or edits.code_of(held) == "None":
+            load.drop(given.seen)  # options of the compiler's command line
+        elif not take_apart(site, load, given.seen):
+            load.refuse(f"what `{name}={edits.short(given.seen)}` holds cannot be seen from here")
     elif table.passes:
         load.args.append(arg)
     elif name in catalogue.arguments(load.use.name):
-        load.refused = f"`{name}=` is an argument of another kind of model"
+        load.refused = f"`{name}=` is nothing that a load of these models reads"
     else:
         load.refused = f"`{name}=` is no argument that any release of optimum-neuron documents"
 
@@ -289,7 +327,7 @@ def drop_argument(site: Site, load: Load, given: Given) -> None:
         load.todo.append(f"no compiled files are written to `{edits.short(value)}` any more")
     if isinstance(value, cst.Attribute) and _is_last_reader(site, value):
         load.todo.append(f"`{edits.short(value)}` was only read for an argument that went")
-    elif not edits.is_pure(value) and not isinstance(value, cst.Subscript):
+    elif not effects.is_harmless(value, site.name_of):
         load.todo.append(f"`{given.name}={edits.short(value)}` went, and what it called no longer runs")
 
 
@@ -386,12 +424,16 @@ def _entries(
         bound = only_binding(site, value)
         if bound is None or bound.value is None or value in load.spread:
             return None
-        if not all(_leaves_alone(site, each) for each in site.names.references(bound)):
+        added = _additions(site, load, bound)
+        if added is None:
             return None
         load.spread[value] = bound
         parts.append(_entries(site, load, bound.value, value, bound))
+        for small, items in added:
+            parts.append({name: _Entry(each, value, bound) for name, each in items.items()})
+            load.added.setdefault(bound, []).append(small)
     elif isinstance(value, cst.Attribute):
-        constant = _classconstant(site, value)
+        constant = _classconstant(site, value) or _field(site, value)
         if _is_last_reader(site, value):
             load.todo.append(f"`{edits.short(value)}` was only read for these arguments")
         parts.append(None if constant is None else _entries(site, load, constant, value, None))
@@ -403,6 +445,68 @@ def _entries(
             return None
         found.update(part)
     return found
+
+
+def _additions(
+    site: Site, load: Load, bound: Binding
+) -> list[tuple[cst.BaseSmallStatement, dict[str, cst.BaseExpression]]] | None:
+    """What a dictionary gets after it was made: `options["x"] = 1`, `options.update(x=1)`, in their order.
+
+    None when it may change in another way, or when a change is not certain to be made before the load.
+    """
+    found = []
+    home = site.parent(bound.value) if bound.value is not None else None
+    for reader in site.names.references(bound):
+        if _leaves_alone(site, reader):
+            continue
+        told = _addition(site, reader)
+        if told is None or home is None:
+            return None
+        if site.suite(told[0]) is not site.suite(home):
+            if not told[1].keys() <= load.table.dropped:
+                return None
+        elif _is_before(site, told[0], load.call):
+            found.append(told)
+        elif site.names.function_of(told[0]) is not site.names.function_of(load.call):
+            return None
+    return found
+
+
+def _addition(
+    site: Site, reader: cst.BaseExpression
+) -> tuple[cst.BaseSmallStatement, dict[str, cst.BaseExpression]] | None:
+    """A statement that gives a dictionary more entries, and these."""
+    parent = site.parent(reader)
+    target = site.parent(parent) if parent is not None else None
+    if isinstance(parent, cst.Subscript) and parent.value is reader and isinstance(target, cst.AssignTarget):
+        assign = site.parent(target)
+        index = parent.slice[0].slice
+        key = text_of(index.value) if isinstance(index, cst.Index) else ""
+        if isinstance(assign, cst.Assign) and len(assign.targets) == 1 and len(parent.slice) == 1 and key:
+            return assign, {key: assign.value}
+    if isinstance(parent, cst.Attribute) and parent.attr.value == "update":
+        call = target
+        alone = site.alone(call) if isinstance(call, cst.Call) and call.func is parent else None
+        if isinstance(call, cst.Call) and alone is not None:
+            items: dict[str, cst.BaseExpression] = {}
+            for arg in call.args:
+                if arg.keyword is not None:
+                    items[arg.keyword.value] = arg.value
+                    continue
+                inner = written_out(site, arg.value) if arg.star != "*" else None
+                if inner is None or isinstance(arg.value, cst.Name):
+                    return None
+                items |= inner
+            return alone, items
+    return None
+
+
+def _is_before(site: Site, small: cst.CSTNode, call: cst.Call) -> bool:
+    """Whether a statement runs before a call that follows it, in the same run of the same function."""
+    if site.names.function_of(small) is not site.names.function_of(call):
+        return False
+    one, other = site.positions.span(small), site.positions.span(call)
+    return (one.line, one.column) < (other.line, other.column)
 
 
 def only_binding(site: Site, name: cst.Name) -> Binding | None:
@@ -434,6 +538,66 @@ def _classconstant(site: Site, node: cst.Attribute) -> cst.BaseExpression | None
     if stores[0].path or not all(_leaves_alone(site, each) for each in loads):
         return None
     return stores[0].value
+
+
+def _field(site: Site, node: cst.Attribute) -> cst.BaseExpression | None:
+    """The dictionary that a field of a dataclass holds, when each object that may be meant holds the same."""
+    name = node.attr.value
+    found: dict[str, cst.BaseExpression] = {}
+    origins = site.flow.origin_of(node.value)
+    for each in origins.producers if origins.certain else ():
+        call = each.node
+        if not isinstance(call, cst.Call) or any(arg.star for arg in call.args):
+            return None
+        given = next((arg.value for arg in call.args if arg.keyword and arg.keyword.value == name), None)
+        if each.name == "dataclasses.replace":
+            if given is not None:
+                return None
+            continue  # its first argument holds the same
+        if given is None:
+            count = sum(arg.keyword is None for arg in call.args)
+            given = _default_of_field(site, call.func, name, count)
+        if given is None:
+            return None
+        found[edits.code_of(given)] = given
+    readers = [each for each in site.nodes(cst.Attribute) if each.attr.value == name]
+    alone = all(_leaves_alone(site, each) for each in readers)
+    return next(iter(found.values())) if len(found) == 1 and alone else None
+
+
+def _default_of_field(
+    site: Site, func: cst.BaseExpression, name: str, count: int
+) -> cst.BaseExpression | None:
+    """What a field of a dataclass of this file is where `count` positional arguments do not reach it."""
+    owners = [each.node for each in site.names.bindings_at(func)] if isinstance(func, cst.Name) else []
+    owner = owners[0] if len(owners) == 1 else None
+    if not isinstance(owner, cst.ClassDef) or site.project.imported_elsewhere(site.path, owner.name.value):
+        return None
+    decorators = [
+        each.decorator.func if isinstance(each.decorator, cst.Call) else each.decorator
+        for each in owner.decorators
+    ]
+    if [site.name_of(each) for each in decorators] != ["dataclasses.dataclass"]:
+        return None
+    fields = [
+        small.target.value
+        for line in owner.body.body
+        if isinstance(line, cst.SimpleStatementLine)
+        for small in line.body
+        if isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name)
+    ]
+    if (owner.bases and count) or name not in fields or fields.index(name) < count:
+        return None
+    stores = site.names.class_attribute(owner, name, subclasses=True)
+    value = stores[0].value if len(stores) == 1 and isinstance(stores[0], Binding) else None
+    if not isinstance(value, cst.Call) or site.name_of(value.func) != "dataclasses.field":
+        return None
+    made = next((arg.value for arg in value.args if arg.keyword and _is_factory(arg.keyword)), None)
+    return made.body if isinstance(made, cst.Lambda) and isinstance(made.body, cst.Dict) else None
+
+
+def _is_factory(keyword: cst.Name) -> bool:
+    return keyword.value == "default_factory"
 
 
 def written_out(site: Site, value: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
@@ -522,10 +686,20 @@ def unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str]
         elsewhere = at_top and site.project.imported_elsewhere(site.path, binding.name)
         still = any(binding in each.still_read for each in loads)
         assign = site.parent(binding.value) if binding.value is not None else None
-        if still or elsewhere or not set(site.names.references(binding)) <= gone:
+        added = load.added.get(binding, [])
+        others = [
+            each
+            for each in site.names.references(binding)
+            if each not in gone and not any(small in site.ancestors(each) for small in added)
+        ]
+        if still or elsewhere or others:
             site.kept_names.add(reader.value)
+            if not still and not elsewhere and all(_addition(site, each) for each in others):
+                left.append(f"`{reader.value}` is filled, and nothing reads it any more")
         elif isinstance(assign, (cst.Assign, cst.AnnAssign)):
             _remove(site, group, assign)
+            for small in added:
+                _remove(site, group, small)
     # Of a dictionary that stays, the names are still read.
     going = {each.call for each in loads} | site.notes.get("removed", set())
     dropped = {name for each in loads for name in each.dropped if not going.isdisjoint(site.ancestors(name))}
@@ -555,16 +729,18 @@ def unread(site: Site, group: Group, load: Load, loads: list[Load]) -> list[str]
 
 
 def _is_constant(value: cst.BaseExpression) -> bool:
-    """Whether an expression is a literal, or a dictionary of literals."""
+    """Whether an expression is a literal, or a dictionary, list or tuple of literals."""
     if isinstance(value, cst.Dict):
         return all(
             isinstance(each, cst.DictElement) and edits.is_literal(each.key) and edits.is_literal(each.value)
             for each in value.elements
         )
+    if isinstance(value, (cst.List, cst.Tuple)):
+        return all(edits.is_literal(each.value) for each in value.elements)
     return edits.is_literal(value)
 
 
-def _remove(site: Site, group: Group, assign: cst.Assign | cst.AnnAssign) -> None:
+def _remove(site: Site, group: Group, assign: cst.BaseSmallStatement) -> None:
     removed = site.notes.setdefault("removed", set())
     if assign not in removed:
         removed.add(assign)

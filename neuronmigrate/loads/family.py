@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import edits, effects
 from neuronmigrate.codemod import Codemod
@@ -21,6 +22,7 @@ from neuronmigrate.loads.classes import loads_through
 from neuronmigrate.loads.dtypes import settle_cast
 from neuronmigrate.loads.settings import asked_setting, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
+from neuronmigrate.loads.subclasses import Subclass, is_self, own_calls, subclass
 from neuronmigrate.moving import Moved, is_module, model_of, move_call
 from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site, Use
@@ -156,6 +158,13 @@ class Family:
             group = site.group(use)
             group.rename(use, self.base, alias=same)
             group.fixed(use.chain, use.name, f"as a type it is any {base}")
+        elif is_isinstance(site, use.chain) and self._stays(site, use):
+            site.mark(
+                use.whole,
+                use.name,
+                "a load of this class stays a legacy one, and its objects are tested for here",
+                f"test for any {base} once that load is a native one",
+            )
         elif is_isinstance(site, use.chain):
             group = site.group(use)
             group.rename(use, self.base, alias=same)
@@ -168,16 +177,16 @@ class Family:
                     f"every native model is a {base}, and Auto classes have no instances",
                     "check that the branch is meant for any Transformers model",
                 )
+        elif (derived := subclass(site, use, self.classes[use.claim], self.makers)) is not None:
+            self._decide_subclass(site, derived)
         elif self._is_handed_on(site, use):
             self._decide_loads(site)
         else:
-            what = "is subclassed here" if is_base(site, use.chain) else "is handed on as a value here"
-            site.mark(
-                use.whole,
-                use.name,
-                f"the class {what}, so its calls cannot be followed",
-                self.advice(use),
-            )
+            if use.method and use.call is not None:
+                why = f"`{use.method}` has no counterpart"
+            else:
+                why = "the class is handed on as a value here, so its calls cannot be followed"
+            site.mark(use.whole, use.name, why, self.advice(use))
 
     def is_load(self, use: Use) -> bool:
         """Whether a use makes an object, in a way that can be seen."""
@@ -192,20 +201,70 @@ class Family:
 
     def _through(self, site: Site) -> dict[cst.Call, tuple[Use, ...]]:
         """The loads whose class comes as a value, with the classes that may be meant."""
-        if not self.handed_on:
-            return {}
-        values = [
+        plain = [
             use
             for use in site.uses
             if use.claim in self.classes
             and use.name == use.claim
             and use.call is None
             and not (use.stored or use.ambiguous or use.quoted or use.alias)
-            and not is_annotation(site, use.chain)
-            and not is_isinstance(site, use.chain)
-            and not is_base(site, use.chain)
         ]
-        return loads_through(site, values, self.makers)
+        derived = [subclass(site, use, self.classes[use.claim], self.makers) for use in plain]
+        found: dict[cst.Call, tuple[Use, ...]] = {
+            call: (each.use,)
+            for each in derived
+            if each is not None and not each.refused
+            for call in each.loads
+        }
+        if self.handed_on:
+            values = [
+                use
+                for use, each in zip(plain, derived, strict=True)
+                if each is None and not is_annotation(site, use.chain) and not is_isinstance(site, use.chain)
+            ]
+            found |= loads_through(site, values, self.makers)
+        return found
+
+    def _decide_subclass(self, site: Site, derived: Subclass) -> None:
+        """Let a class be derived from the native one, with what loads with it."""
+        use = derived.use
+        if derived.refused:
+            site.mark(use.whole, use.name, derived.refused, self.advice(use))
+            return
+        if derived.loads:
+            self._decide_loads(site)
+            return
+        group = site.group(use)
+        self._call_itself(site, group, derived)
+        group.rename(use, self.classes[use.claim])
+        group.review(
+            use.chain,
+            use.name,
+            "the native class is derived from in the same way",
+            f"nothing here loads with `{derived.node.name.value}`; where it is done, {self.advice(use)}",
+        )
+
+    def _stays(self, site: Site, use: Use) -> bool:
+        """Whether a load of a class stays as it is in this file."""
+        self._decide_loads(site)
+        stay = site.notes.get("stay", set())
+        of_all = self.classes[use.claim] == self.base
+        return any((of_all or each.claim == use.claim) and each.call in stay for each in self.loads(site))
+
+    def _call_itself(self, site: Site, group: Group, derived: Subclass) -> None:
+        """Rewrite what the methods of a derived class call of their own object."""
+        for call, method in own_calls(site, derived.node, self.methods):
+            moved = self.on_call_elsewhere(site, group, call, derived.use.name, method)
+            line = site.positions.span(call).line
+            if moved.refused or moved.freeze:
+                group.refuse(f"line {line}: `{edits.short(call, 40)}`: {moved.refused or moved.freeze}")
+            elif moved.todo:
+                group.review(call, derived.use.name, moved.why, "; ".join(moved.todo))
+            else:
+                group.fixed(call, derived.use.name, moved.why)
+        for node in m.findall(derived.node.body, m.Attribute()):
+            if isinstance(node, cst.Attribute) and is_self(site, derived.node, node.value):
+                self.on_attribute(site, None, None, node, [])
 
     def _decide_loads(self, site: Site) -> None:
         """Decide on all loads of the file at once: those whose objects meet at a call go together."""
@@ -237,6 +296,7 @@ class Family:
             if load.refused:
                 stay.add(load.call)
                 self._leave(site, load, load.refused)
+                site.notes.setdefault("stay", set()).add(load.call)
                 pipelines.left_with(site, load.call)
         for members in clusters([(self._reached(site, load), load) for load in loads if not load.refused]):
             self._rewrite(site, members, stay, saved)
@@ -270,9 +330,16 @@ class Family:
         # A call that two models share is rewritten for the first of them: for one whose outputs were float32.
         ordered = sorted(loads, key=lambda each: not each.as_float32)
         calls = {load: self._follow(site, group, load, stay) for load in ordered}
+        done = site.notes.setdefault("derived", set())
+        for use in [use for load in loads for use in load.through if use.chain not in done]:
+            done.add(use.chain)
+            derived = subclass(site, use, self.classes[use.claim], self.makers)
+            if derived is not None:
+                self._call_itself(site, group, derived)
         if group.refused:
             for load in loads:
                 self._leave(site, load, group.refused)
+                site.notes.setdefault("stay", set()).add(load.call)
             return
         for load in loads:
             # Each name comes in where the legacy import stands that this load uses.
@@ -323,7 +390,14 @@ class Family:
                 renamed.add(use.chain)
                 group.anchor = use.binding
                 group.rename(use, self.classes[use.claim])
-                group.fixed(use.chain, use.name, "it is the native class wherever it is handed on to")
+                derived = subclass(site, use, self.classes[use.claim], self.makers) is not None
+                group.fixed(
+                    use.chain,
+                    use.name,
+                    "the native class is derived from in the same way"
+                    if derived
+                    else "it is the native class wherever it is handed on to",
+                )
         group.anchor = load.use.binding
 
     # Where the objects go.

@@ -19,8 +19,13 @@ from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site
 
 LENGTHS = frozenset({"max_length", "max_new_tokens"})
-LOW_LEVEL = frozenset({"cache_ids", "position_ids", "sampling_params", "seq_ids", "start_ids"})
-"""Arguments of the legacy decoding loop, which no native `generate` has."""
+_BY_ITSELF = "drop it: `generate` numbers tokens and sequences by itself"
+LOW_LEVEL = {
+    **dict.fromkeys(("cache_ids", "position_ids", "seq_ids", "start_ids"), _BY_ITSELF),
+    "return_dict": "pass `return_dict_in_generate=True` where more than the tokens is read",
+    "sampling_params": "pass `do_sample`, `top_k`, `top_p` and `temperature`",
+}
+"""Arguments of the legacy decoding loop, which no native `generate` has, and what to do with them."""
 PROCESSORS = frozenset(
     {
         "bad_words_ids",
@@ -45,7 +50,10 @@ PROCESSORS = frozenset(
 """What acts through logits processors: sampling on the device left them out
 (optimum-neuron 0.4.5, models/inference/backend/modules/generation/generation_utils.py)."""
 _NEUTRAL = frozenset({"None", "0", "0.0", "1.0", "1", "[]"})
-_CONFIGS = frozenset({"transformers.GenerationConfig", "transformers.generation.GenerationConfig"})
+_CONFIGS = frozenset(
+    f"transformers.{module}GenerationConfig"
+    for module in ("", "generation.", "generation.configuration_utils.")
+)
 _TENSORS = frozenset({"attention_mask", "input_ids", "inputs", "pixel_values"})
 _TOKENIZERS = ("Tokenizer", "TokenizerFast", "Processor")
 _ENCODES = frozenset({"", "apply_chat_template", "batch_encode_plus", "encode", "encode_plus", "pad"})
@@ -111,12 +119,28 @@ def asked_by(site: Site, mapping: cst.BaseExpression) -> Asked:
 def _configured(site: Site, found: Asked) -> None:
     """Read what a configuration object says that is made in this file; the call itself goes before it."""
     config = found.settings.get("generation_config")
-    for each in site.flow.origin_of(config).producers if config is not None else ():
+    for name, value in (configuration(site, config) or {}).items() if config is not None else ():
+        found.settings.setdefault(name, value)
+
+
+def configuration_class(site: Site) -> str:
+    """The qualified name of `GenerationConfig`, by the path that this file imports it from."""
+    bindings = site.names.module_scope.bindings.get("GenerationConfig", ())
+    known = [each.target for each in bindings if each.target in _CONFIGS]
+    return known[0] if known else "transformers.GenerationConfig"
+
+
+def configuration(site: Site, config: cst.BaseExpression) -> dict[str, cst.BaseExpression] | None:
+    """What a configuration object says that is made in this file; None where none is seen."""
+    said: dict[str, cst.BaseExpression] | None = None
+    for each in site.flow.origin_of(config).producers:
         node = each.node
         if isinstance(node, cst.Call) and site.name_of(node.func) in _CONFIGS:
+            said = said or {}
             for arg in node.args:
                 if arg.keyword is not None:
-                    found.settings.setdefault(arg.keyword.value, arg.value)
+                    said.setdefault(arg.keyword.value, arg.value)
+    return said
 
 
 def _keyword(found: Asked, name: str, value: cst.BaseExpression) -> None:
@@ -211,8 +235,9 @@ def pad_left(site: Site, group: Group, asks: Asked) -> list[str]:
         line = site.positions.span(call).line
         tokenizer = _tokenizer_of(call)
         makers = site.flow.origin_of(tokenizer)
-        stored, new = _stored_side(site, group, tokenizer, makers)
         own = next((each for each in call.args if _named(each, "padding_side")), None)
+        shared = own is None and _pads_for_legacy(site, makers)
+        stored, new = (False, False) if shared else _stored_side(site, group, tokenizer, makers)
         made = [each.node for each in makers.producers if isinstance(each.node, cst.Call)]
         if own is not None:
             new = text_of(own.value) == "right" and _first(site, own.value)
@@ -220,7 +245,12 @@ def pad_left(site: Site, group: Group, asks: Asked) -> list[str]:
                 group.replace(own.value, edits.string("left"))
         elif stored:
             pass
-        elif not known:
+        elif shared and known and _encodes_alone(site, call):
+            new = _first(site, call)
+            if new:
+                left = edits.keyword("padding_side", edits.string("left"))
+                group.replace(call, edits.with_arguments(call, [*call.args, left]))
+        elif shared or not known:
             todo.append(f"line {line}: where it pads prompts, let it pad on the left")
         elif len(made) == 1 and makers.certain and len(makers.producers) == 1 and _takes_side(site, made[0]):
             side = next((each for each in made[0].args if _named(each, "padding_side")), None)
@@ -235,6 +265,38 @@ def pad_left(site: Site, group: Group, asks: Asked) -> list[str]:
                 "length, `output[:, ids.shape[1]:]`"
             )
     return todo
+
+
+def _pads_for_legacy(site: Site, makers: Origins) -> bool:
+    """Whether a tokenizer also pads the prompts of a model that stays a legacy one, on the right."""
+    stay = site.notes.get("stay", set())
+    for call in site.names.calls if stay else ():
+        func = call.func
+        if not isinstance(func, cst.Attribute) or func.attr.value != "generate":
+            continue
+        if stay.isdisjoint(each.node for each in site.flow.origin_of(func.value).producers):
+            continue
+        for encoding in encodings(site, asked(site, call.args)):
+            others = site.flow.origin_of(_tokenizer_of(encoding)).producers
+            if not set(makers.producers).isdisjoint(others):
+                return True
+    return False
+
+
+def _encodes_alone(site: Site, call: cst.Call) -> bool:
+    """Whether a tokenizer itself is called, and what it gives goes to no legacy model."""
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value in _ENCODES:
+        return False
+    stay = site.notes.get("stay", set())
+    for use in site.flow.uses_of(call).uses:
+        for around in site.ancestors(use.node):
+            if isinstance(around, cst.Call) and isinstance(around.func, cst.Attribute):
+                makers = site.flow.origin_of(around.func.value).producers
+                if not stay.isdisjoint(each.node for each in makers):
+                    return False
+            if isinstance(around, cst.BaseSmallStatement):
+                break
+    return True
 
 
 def _named(arg: cst.Arg, name: str) -> bool:

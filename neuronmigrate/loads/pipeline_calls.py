@@ -310,7 +310,7 @@ class CallRewrite:
                 self.todo.append(f"line {self.line}: `{name}` was ignored before, and left out now")
             for arg in [arg for arg in self.args if arg.star == "**"]:
                 known = self._entry(arg.value, name)
-                if known not in (None, _ABSENT):
+                if known is not None and edits.code_of(known) not in (_ABSENT.value, "None", "False"):
                     self.todo.append(f"line {self.line}: `{name}` was ignored before, and acts now")
 
     def _look(self) -> None:
@@ -324,7 +324,7 @@ class CallRewrite:
             self.todo.append(f"line {self.line}: {_LATENTS}")
 
 
-_ABSENT: cst.BaseExpression = cst.Name("absent")
+_ABSENT = cst.Name("absent")
 
 
 def _key_of(element: cst.BaseDictElement) -> str | None:

@@ -117,7 +117,8 @@ TABLE = Table(
     renamed={"use_auth_token": "token"},
     consumed=CAST | {"batch_size", "export", "num_cores", "sequence_length", "tensor_parallel_size"},
     dropped=(COMPILER | SHAPES | {"device", "device_id", "device_map", "framework"})
-    - {"batch_size", "sequence_length", "configs", "preprocessors", "neuron_config", "task"},
+    - {"batch_size", "sequence_length", "configs", "preprocessors", "neuron_config", "neuron_configs", "task"}
+    - {"model_and_config_save_paths"},
     special={
         "compiler_args": _inner,
         "dtype": _ignored_dtype,

@@ -7,6 +7,7 @@ from neuronmigrate.loads.arguments import (
     CAST,
     COMPILER,
     EXPORT,
+    FILES,
     FOLDERS,
     HUB,
     PLACES,
@@ -43,7 +44,7 @@ TABLE = Table(
     kept=HUB | {"output_hidden_states"},
     renamed=RENAMED,
     consumed=EXPORT | CAST,
-    dropped=COMPILER | SHAPES | PLACES | _UNREAD,
+    dropped=COMPILER | FILES | SHAPES | PLACES | _UNREAD,
     folders=FOLDERS,
     special={
         "instance_type": instance_type,

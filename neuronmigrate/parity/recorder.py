@@ -1379,30 +1379,46 @@ def _hook_collectives(recorder: Recorder) -> None:
                     recorder.replace(owner, name, hooked)
 
 
-def _all_reduce(recorder: Recorder, usual: Callable[..., Any]) -> Callable[..., Any]:
+def _collective(
+    recorder: Recorder, usual: Callable[..., Any], tell: Callable[..., None]
+) -> Callable[..., Any]:
+    """A function whose outermost call is told: under a mode of torch they call themselves once more."""
+
     @functools.wraps(usual)
-    def all_reduce(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = usual(tensor, *args, **kwargs)
-        if not recorder.local.library:
-            op = kwargs.get("op", args[0] if args else "sum")
-            recorder.reduced(op_name(op), [tensor], 1.0, usual.__name__)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        local = recorder.local
+        local.library += 1
+        try:
+            result = usual(*args, **kwargs)
+        finally:
+            local.library -= 1
+        if not local.library:
+            # A call that we cannot read is still the script's own.
+            with contextlib.suppress(TypeError):
+                tell(*args, **kwargs)
         return result
 
-    return all_reduce
+    return function
 
 
-def _told(event: str, **fields: object) -> Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]:
+def _all_reduce(recorder: Recorder, usual: Callable[..., Any]) -> Callable[..., Any]:
+    def tell(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        # The second argument of `reduce` is the process that gets the result.
+        position = 1 if usual.__name__ == "reduce" else 0
+        op = kwargs.get("op", args[position] if len(args) > position else "sum")
+        recorder.reduced(op_name(op), [tensor], 1.0, usual.__name__)
+
+    return _collective(recorder, usual, tell)
+
+
+def _told(event: str) -> Callable[[Recorder, Callable[..., Any]], Callable[..., Any]]:
     """A function whose call is an event, and nothing more."""
 
     def make(recorder: Recorder, usual: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(usual)
-        def told(*args: Any, **kwargs: Any) -> Any:
-            result = usual(*args, **kwargs)
-            if not recorder.local.library:
-                recorder.note_event(event, world=world_here(), by=usual.__name__, **fields)
-            return result
+        def tell(*args: Any, **kwargs: Any) -> None:
+            recorder.note_event(event, world=world_here(), by=usual.__name__)
 
-        return told
+        return _collective(recorder, usual, tell)
 
     return make
 
@@ -1453,6 +1469,10 @@ def _division(recorder: Recorder, usual: Callable[..., Any], times: bool) -> Cal
     return divide
 
 
+def _tell_seed(recorder: Recorder, value: Any) -> None:
+    recorder.note_event("seed", value=int(value))
+
+
 def _hook_settings(recorder: Recorder) -> None:
     seed = torch.manual_seed
 
@@ -1463,6 +1483,11 @@ def _hook_settings(recorder: Recorder) -> None:
 
     for owner in (torch, torch.random):
         recorder.replace(owner, "manual_seed", manual_seed)
+    neuron = getattr(torch, "neuron", None)
+    for name in ("manual_seed", "manual_seed_all"):
+        if hasattr(neuron, name):
+            tell = functools.partial(_tell_seed, recorder)
+            recorder.replace(neuron, name, _collective(recorder, getattr(neuron, name), tell))
     kind = torch.autocast
     enter: Callable[..., Any] = kind.__enter__
 
@@ -1534,9 +1559,7 @@ def _later_xla(recorder: Recorder, module: Any) -> None:
     tells: Dict[str, Callable[..., None]] = {
         "mark_step": lambda *a, **k: recorder.note_event("step barrier", by="mark_step"),
         "sync": lambda *a, **k: recorder.note_event("step barrier", by="sync"),
-        "rendezvous": lambda *a, **k: recorder.note_event(
-            "meeting", world=_xla_world(module), by="rendezvous"
-        ),
+        "rendezvous": lambda *a, **k: recorder.note_event("meeting", world=world_here(), by="rendezvous"),
         "wait_device_ops": lambda *a, **k: recorder.note_event("step barrier", by="wait_device_ops"),
         "all_reduce": lambda kind, inputs, scale=1.0, *a, **k: recorder.reduced(
             op_name(kind), [each for _, each in parts_of(inputs)], float(scale), "xm.all_reduce"
@@ -1549,43 +1572,19 @@ def _later_xla(recorder: Recorder, module: Any) -> None:
             "gradients",
         ),
         "all_gather": lambda *a, **k: recorder.note_event(
-            "gathering", world=_xla_world(module), by="xm.all_gather"
+            "gathering", world=world_here(), by="xm.all_gather"
         ),
         "mesh_reduce": lambda *a, **k: recorder.note_event(
-            "gathering", world=_xla_world(module), by="xm.mesh_reduce"
+            "gathering", world=world_here(), by="xm.mesh_reduce"
         ),
         "broadcast_master_param": lambda *a, **k: recorder.note_event(
-            "broadcast", world=_xla_world(module), by="xm.broadcast_master_param"
+            "broadcast", world=world_here(), by="xm.broadcast_master_param"
         ),
         "set_rng_state": lambda seed, *a, **k: recorder.note_event("seed", value=int(seed)),
     }
     for name, tell in tells.items():
         if name in vars(module):
-            recorder.replace(module, name, _xla_function(recorder, vars(module)[name], tell))
-
-
-def _xla_function(
-    recorder: Recorder, usual: Callable[..., Any], tell: Callable[..., None]
-) -> Callable[..., Any]:
-    @functools.wraps(usual)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        local = recorder.local
-        local.library += 1
-        try:
-            result = usual(*args, **kwargs)
-        finally:
-            local.library -= 1
-        if not local.library:
-            # A call that we cannot read is still the script's own.
-            with contextlib.suppress(TypeError):
-                tell(*args, **kwargs)
-        return result
-
-    return function
-
-
-def _xla_world(module: Any) -> int:
-    return world_here()
+            recorder.replace(module, name, _collective(recorder, vars(module)[name], tell))
 
 
 _LATER: Dict[str, Callable[[Recorder, Any], None]] = {

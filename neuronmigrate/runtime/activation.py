@@ -100,6 +100,27 @@ def activate_from_environment() -> None:
     activate(strict=os.environ.get(STRICT) == "1", devices=None if devices is None else int(devices))
 
 
+_LAUNCHERS = frozenset(
+    {"accelerate", "accelerate-launch", "torchrun"}
+    | {"torch.distributed.launch", "torch.distributed.run", "accelerate.commands.launch"}
+)
+
+
 def is_first() -> bool:
-    """Whether this is the process of rank 0, the one that speaks."""
+    """Whether this is the process that speaks: of rank 0, neither a launcher nor a worker."""
+    command = sys.orig_argv[1:]
+    if any(os.path.basename(word) in _LAUNCHERS for word in command[: _before_arguments(command)]):
+        return False
+    if any(word.startswith(("--multiprocessing-fork", "from multiprocessing.")) for word in command):
+        return False
     return os.environ.get("RANK", "0") == "0"
+
+
+def _before_arguments(command: list[str]) -> int:
+    """The words up to the program's name, in a command line of Python without Python itself."""
+    for at, word in enumerate(command):
+        if word == "-m":
+            return at + 2
+        if not word.startswith("-") and command[at - 1 : at] not in (["-W"], ["-X"]):
+            return at + 1
+    return len(command)

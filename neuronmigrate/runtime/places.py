@@ -38,6 +38,7 @@ _LIBRARIES = tuple(
         str(Path(__file__).parents[1]),
     )
 )
+_INSTALLED = frozenset({"dist-packages", "site-packages"})
 _PRINTING = os.path.join("torch", "_tensor_str.py")
 _FOREIGN, _OWN, _PRINTS, _RUNS_GRAPHS = range(4)
 
@@ -97,5 +98,8 @@ def _kind(path: str) -> int:
     if path.endswith(_PRINTING):
         return _PRINTS
     if path.startswith("<") or os.path.abspath(path).startswith(_LIBRARIES):
+        return _FOREIGN
+    # Packages are also installed for a user, by the system, or in folders that a .pth file names.
+    if not _INSTALLED.isdisjoint(path.split(os.sep)):
         return _FOREIGN
     return _OWN

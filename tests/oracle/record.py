@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.oracle.cases import CASES, FIXTURES, Case
+from tests.oracle.cases import CASES, FIXTURES, PAIRS, Case
 from tests.tiny_models import save_classifier
 
 VERSIONS = """
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     versions = json.loads(subprocess.check_output([str(options.python), "-c", VERSIONS], text=True))
     failed = 0
-    for case in CASES:
+    for case in (*CASES, *PAIRS):
         if case.kind == options.kind and (not options.names or case.name in options.names):
             error = record(case, options.python, versions)
             print(f"{case.name}: {error or 'recorded'}")

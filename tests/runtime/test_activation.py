@@ -14,6 +14,7 @@ import pytest
 
 from neuronmigrate.runtime import Activation, Backend, UnsupportedTorch, activate, select
 from neuronmigrate.runtime import autoload as autoload_module
+from neuronmigrate.runtime.activation import is_first
 from neuronmigrate.runtime.select import FAMILIES, is_native, torch_version
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +69,25 @@ def native_package(folder: Path, *, available: bool) -> Path:
     )
     entry_point = "torch_neuronx:load"
     return distribution(folder, "torch-neuronx", "2.13.3.0", entry_point=entry_point, module=module)
+
+
+@pytest.mark.parametrize(
+    ("command", "speaks"),
+    [
+        pytest.param("train.py torchrun", True, id="a program"),
+        pytest.param("-m package.train", True, id="a module"),
+        pytest.param("/usr/bin/torchrun --nproc-per-node 2 train.py", False, id="torchrun"),
+        pytest.param("-W ignore -m torch.distributed.run train.py", False, id="torchrun as a module"),
+        pytest.param("/usr/bin/accelerate launch train.py", False, id="accelerate"),
+        pytest.param("-c from multiprocessing.spawn --multiprocessing-fork", False, id="a worker"),
+    ],
+)
+def test_one_process_speaks(command: str, speaks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, *command.split(" ")])
+    monkeypatch.delenv("RANK", raising=False)
+    assert is_first() == speaks
+    monkeypatch.setenv("RANK", "1")
+    assert not is_first()
 
 
 class TestSelect:

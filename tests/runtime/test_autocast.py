@@ -77,6 +77,8 @@ CALLS: dict[str, tuple[Any, ...]] = {
 def test_lists_are_those_of_this_torch() -> None:
     assert autocast.LOWER <= ON_CPU
     assert autocast.PROMOTE <= ON_CPU
+    # The first region registers them.
+    torch.autocast("neuron", torch.bfloat16)
     on_neuron = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastPrivateUse1")
     assert {name.partition("::")[2] for name in on_neuron} == ON_CPU
     assert set(CALLS) <= ON_CPU

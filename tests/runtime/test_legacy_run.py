@@ -14,12 +14,12 @@ from tests.runtime.legacy_session import begin
 
 def test_a_name_without_a_stand_in_is_named(tmp_path: Path) -> None:
     script = tmp_path / "old.py"
-    done = run_legacy(script, "import os\n\nfrom optimum.neuron.accelerate import NeuronAccelerator\n")
+    done = run_legacy(script, "import os\n\nfrom optimum.neuron.accelerate import NeuronPartialState\n")
     assert done.returncode == 2
     assert done.stdout == ""
     message, *rest = done.stderr.splitlines()
     assert message == (
-        f"{script}:3: optimum.neuron.accelerate.NeuronAccelerator is a legacy name without a stand-in: "
+        f"{script}:3: optimum.neuron.accelerate.NeuronPartialState is a legacy name without a stand-in: "
         "this script cannot run here. Record it where the real package is installed"
     )
     assert rest == ["legacy stand-ins: none was used"]

@@ -211,9 +211,6 @@ def test_fields_and_defaults_are_those_of_the_release(
     begin(monkeypatch, "0.4.0")
     with pytest.raises(TypeError, match="'enable_mfu_metrics'"):
         _arguments(enable_mfu_metrics=False)
-    begin(monkeypatch, "0.3.0")
-    with pytest.raises(LegacyProblem, match=r"0\.3\.0 are those of transformers 4\.51"):
-        _arguments()
 
 
 def test_what_the_trainer_refused_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +265,8 @@ def test_sft_pads_before_it_collates(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"prompt": "ab", "completion": "cd"}]
     made = prepare(model, args, rows, tokenizer, None, None)
     assert made.collator(made.rows)["labels"].tolist() == [[-100, -100, 3, 4, 9, -100]]
-    with pytest.raises(LegacyProblem, match="packing"):
-        prepare(model, make(packing=True), rows, tokenizer, None, None)
+    with pytest.raises(LegacyProblem, match="pictures"):
+        prepare(model, args, [{"image": None, "text": "a"}], tokenizer, None, None)
     with pytest.raises(TypeError, match="trn_config"):
         prepare("a/model", args, rows, tokenizer, None, None)
 

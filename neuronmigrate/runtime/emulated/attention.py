@@ -17,7 +17,21 @@ NAME = "scaled_dot_product_attention"
 FLASH = 1
 """`sdp::SDPBackend::flash_attention` (aten/src/ATen/SDPBackend.h)."""
 
+LIFTS = not torch.__version__.startswith("2.13.")
+"""Whether this torch gives three dimensions a fourth, which torch 2.14 began with."""
+
 aten = torch.ops.aten
+
+
+def lift(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The operands as torch passes them on: with a leading dimension of 1 where three have none."""
+    if not LIFTS or not query.dim() == key.dim() == value.dim() == 3:
+        return query, key, value, attn_mask
+    if attn_mask is not None and attn_mask.dim() in (1, 3):
+        attn_mask = attn_mask.unsqueeze(0)
+    return query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0), attn_mask
 
 
 def attention(
@@ -43,6 +57,11 @@ def attention(
         if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
             operands = (query, key, value, attn_mask, dropout_p, is_causal)
             return by_name(f"aten::{NAME}", *operands, scale=scale, enable_gqa=enable_gqa)  # type: ignore[return-value]
+    lifted = lift(query, key, value, attn_mask)
+    if lifted[0] is not query:
+        made = attention(*lifted, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return made.squeeze(0)
+    if real:
         twins = [to_cpu(tensor).requires_grad_(tensor.requires_grad) for tensor in tensors]
         choice = aten._fused_sdp_choice.default(
             *twins[:3],
@@ -59,14 +78,14 @@ def attention(
         nothing = torch.zeros((), dtype=query.dtype, device=attn_mask.device)
         attn_mask = nothing.where(attn_mask, float("-inf"))
     if flash:
-        made = aten._scaled_dot_product_flash_attention_for_cpu.default(
+        results = aten._scaled_dot_product_flash_attention_for_cpu.default(
             query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
     else:
-        made = aten._scaled_dot_product_attention_math.default(
+        results = aten._scaled_dot_product_attention_math.default(
             query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
         )
-    return made[0]  # type: ignore[no-any-return]
+    return results[0]  # type: ignore[no-any-return]
 
 
 def fits_flash(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, dropout_p: float) -> bool:

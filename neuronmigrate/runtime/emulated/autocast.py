@@ -4,6 +4,8 @@ An operation that has a kernel for AutocastCPU gets one for AutocastPrivateUse1 
 a mixed-precision run gives the numbers that it gives on the CPU. Which rules the real device has is not
 known. The dtype is PyTorch's: without `dtype=`, float16 on a device that is not PyTorch's own.
 
+All of it is registered as the first region for the device is made.
+
 The policies are those of aten/src/ATen/autocast_mode.cpp; what is not listed here casts to float32.
 """
 
@@ -109,8 +111,9 @@ def rules() -> Iterator[tuple[str, Kernel]]:
         yield name, functools.partial(policy, f"aten::{name}")
 
 
+@functools.cache
 def install() -> None:
-    """Register the kernels, and the cache with PyTorch's."""
+    """Register the kernels, and the cache with PyTorch's, once."""
     touch.register(f"fallback and aten kernels of {KEY}", "the CPU's autocast rules")
     library("_").fallback(torch.library.fallthrough_kernel, KEY)
     register_all(library("aten"), KEY, rules())

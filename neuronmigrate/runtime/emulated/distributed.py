@@ -1,25 +1,19 @@
-"""torch.distributed on the emulated device: the process group "neuron", its collectives carried by gloo.
+"""Collectives of the process group "neuron", carried by gloo; loaded with the first group (group.py).
 
-As on the real backend, the group serves neuron tensors only, objects travel as neuron tensors, and
+The group serves neuron tensors only, objects travel as neuron tensors, and
 
-- the first group of a process comes before its first use of the device, since it is what gives the process
-  its core,
-- a process has one core,
 - all_to_all splits evenly,
 - a receive names its source.
 
-All four are what the early TorchNeuron source asserts (`_neuron_runtime_setup`, `alltoall_base`,
-`recv_anysource` of its process group); the documentation asks for the order and for one device a process
-("How to use torch.distributed on Neuron"). That source also has barriers for the whole world only, and no
-send and receive. Both are let through here, as the guide of the released package lists pipeline
-parallelism; strict mode reports them.
+The early TorchNeuron source asserts both (`alltoall_base`, `recv_anysource` of its process group). It also
+has barriers for the whole world only, and no send and receive. Both are let through here, as the guide of
+the released package lists pipeline parallelism; strict mode reports them.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
 import warnings
 from collections.abc import Sequence
 from datetime import timedelta
@@ -34,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from neuronmigrate.runtime.emulated import fallback, kernels, touch
 from neuronmigrate.runtime.emulated import strict as strict_mode
 from neuronmigrate.runtime.emulated.retag import to_cpu
-from neuronmigrate.runtime.places import NOWHERE, Places
+from neuronmigrate.runtime.places import Places
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Backend, Store
@@ -42,14 +36,10 @@ if TYPE_CHECKING:
 _strict = False
 
 
-def install(*, strict: bool) -> None:
-    """Register the process group and its collectives; does nothing where torch has no distributed package."""
+def prepare(*, strict: bool) -> None:
+    """Register the collectives, and what goes with them in torch."""
     global _strict
-    if not dist.is_available():
-        return
     _strict = strict
-    dist.Backend.register_backend("neuron", _create, devices=["neuron"])
-    touch.register("torch.distributed.distributed_c10d.Backend.NEURON", "the process group")
     lib = kernels.library("c10d")
     for qualified in torch._C._dispatch_get_all_op_names():
         if qualified.startswith("c10d::") and _has_kernel(qualified):
@@ -57,7 +47,6 @@ def install(*, strict: bool) -> None:
             op = getattr(getattr(torch.ops.c10d, name), overload or "default")
             _override(lib, op, functools.partial(_collective, op), kernels.KEY)
     touch.register("c10d kernels of PrivateUse1", "torch's own would give neuron memory to gloo")
-    fallback.observers.append(_first_use)
     result, get_future = dist.Work.result, dist.Work.get_future
     touch.replace(
         dist.Work, "result", lambda work: _relabelled(result(work)), "gloo hands out its CPU tensors"
@@ -96,13 +85,8 @@ _carriers: dict[Backend, dist.ProcessGroup] = {}
 """For each backend of a neuron group, a group of the same processes in which it serves CPU tensors."""
 
 
-def _create(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
-    """The backend of a new group of processes; RuntimeError if the process may not join one."""
-    global _joined
-    if not _joined:
-        _refuse_late_group()
-        _refuse_several_cores()
-        _joined = True
+def carry(store: Store, rank: int, size: int, timeout: timedelta) -> Backend:
+    """A backend of gloo for a new group, with the group that carries what it is given."""
     if not dist.is_initialized():
         _carriers.clear()
     backend = dist.ProcessGroupGloo(store, rank, size, timeout)
@@ -172,39 +156,6 @@ def _carrier(group: dist.ProcessGroup) -> dist.ProcessGroup:
 
 
 # The limits of the real one -----------------------------------------------------------------------------
-
-_joined = False
-"""Whether the process has been in a group, which is when the real one gives it its core."""
-
-_used: str | None = None
-"""What the device was first used for, and where; None while it was not."""
-
-
-def _first_use(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """An observer of operations that looks at the first one only."""
-    global _used
-    fallback.observers.remove(_first_use)
-    place, _ = Places().now(inspect.currentframe())
-    _used = f"{name} at {place}" if place is not NOWHERE else name
-
-
-def _refuse_late_group() -> None:
-    if _used is not None:
-        raise RuntimeError(
-            "init_process_group must come before the first use of the neuron device, because the process"
-            f" group gives each process its core. This process has used the device already ({_used}): move"
-            ' init_process_group("neuron"), or the Accelerator or TrainingArguments that calls it, to the'
-            " beginning of the program."
-        )
-
-
-def _refuse_several_cores() -> None:
-    cores = os.environ.get("NEURON_RT_VISIBLE_CORES", "")
-    if "," in cores or "-" in cores:
-        raise RuntimeError(
-            f"NEURON_RT_VISIBLE_CORES={cores} gives this process several cores; in a process group each"
-            " process has one. Leave the variable unset: torchrun's LOCAL_RANK chooses the core."
-        )
 
 
 def _refuse_uneven(args: Sequence[object]) -> None:

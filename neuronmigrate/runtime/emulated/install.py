@@ -10,10 +10,9 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from neuronmigrate.runtime.emulated import (
     accelerator,
-    autocast,
-    distributed,
     dynamo,
     generator,
+    group,
     kernels,
     module,
     package,
@@ -59,11 +58,10 @@ def install(*, devices: int, strict: bool) -> None:
     sys.modules["torch.neuron"] = neuron
     package.install()
     kernels.install(keep_parameters=not strict)
-    autocast.install()
     storage.install()
     accelerator.install()
     generator.install(strict=strict)
     dynamo.install()
     if strict:
         importlib.import_module("neuronmigrate.runtime.emulated.strict").install()
-    distributed.install(strict=strict)
+    group.install(strict=strict)

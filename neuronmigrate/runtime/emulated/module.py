@@ -217,7 +217,10 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Dtypes that `torch.autocast("neuron", ...)` takes."""
+    """Dtypes that `torch.autocast("neuron", ...)` takes; it asks before its rules are needed."""
+    from neuronmigrate.runtime.emulated import autocast
+
+    autocast.install()
     return [torch.bfloat16, torch.float16, torch.float32]
 
 

@@ -7,6 +7,7 @@ also runs in the old environment of the script.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import types
 from collections.abc import Sequence
@@ -42,7 +43,8 @@ def main(argv: Sequence[str]) -> int:
         print(message, file=sys.stderr)
         return 2
     finally:
-        print(*session.summary(), sep="\n", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":
+            print(*session.summary(), sep="\n", file=sys.stderr)
     return 0
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import sysconfig
 import traceback
 
 from neuronmigrate import catalogue
 from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 
 _LIBRARIES = ("transformers", "trl", "accelerate", "peft", "diffusers", "sentence_transformers")
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _KEYWORD = re.compile(r"(?P<callable>[\w.]+)\(\) got an unexpected keyword argument '(?P<name>\w+)'")
 _ATTRIBUTE = re.compile(
     r"(?:module '?(?P<module>[\w.]+)'?|'?(?P<type>\w+)'? object|type object '(?P<cls>\w+)')"
@@ -99,24 +101,34 @@ def _modules_of(library: str) -> list[object]:
 
 
 def _other_version(where: str, library: str, name: str) -> str | None:
+    message = in_the_way(library, name)
+    return None if message is None else f"{where}: {message}"
+
+
+def in_the_way(library: str, name: str) -> str | None:
     """The message about an API in the way, or None when the installed version is the release's own."""
-    distribution = library.replace("_", "-")
-    try:
-        installed = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+    installed = another_version(library)
+    if installed is None:
         return None
     release = current().release
-    pins = release.pins
-    pinned = pins.get(library)
-    if pinned is None and library in ("transformers", "trl"):
-        return None
-    if pinned is not None and _minor(installed) == pinned:
-        return None
-    wanted = " and ".join(f"{each} {version}" for each, version in pins.items())
+    wanted = " and ".join(f"{each} {version}" for each, version in release.pins.items())
+    here = f"{library.replace('_', '-')} {installed}"
     return (
-        f"{where}: {name} is not in {distribution} {installed}; optimum-neuron {release} ran with {wanted}. "
-        "Run this script in an environment that has those"
+        f"{name} is not in {here}; optimum-neuron {release} ran with {wanted}."
+        " Run this script in an environment that has those"
     )
+
+
+def another_version(library: str) -> str | None:
+    """The installed version of a library if it is not the minor version that the release ran with."""
+    try:
+        installed = importlib.metadata.version(library.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    pinned = current().release.pins.get(library)
+    if pinned is None:
+        return None if library in ("transformers", "trl") else installed
+    return None if _minor(installed) == pinned else installed
 
 
 def _minor(version: str) -> str:
@@ -131,7 +143,8 @@ def _place(error: BaseException) -> str:
     own = [
         each
         for each in frames
-        if "site-packages" not in each.filename and not each.filename.startswith((*OURS, "<frozen"))
+        if "site-packages" not in each.filename
+        and not each.filename.startswith((*OURS, _STANDARD_LIBRARY, "<frozen"))
     ]
     # The frames before the script are those that run it.
     last = own[-1] if own else (frames[-1] if frames else None)

@@ -10,6 +10,7 @@ import importlib
 from neuronmigrate.runtime.legacy.session import Session
 
 STAND_INS: dict[str, tuple[str, ...]] = {
+    "accelerator": ("NeuronAccelerator",),
     "decoder": ("NeuronConfig", "NeuronModelForCausalLM", "NeuronModelForEmbedding", "NxDNeuronConfig"),
     "environment": (
         "get_neuron_major",
@@ -17,7 +18,7 @@ STAND_INS: dict[str, tuple[str, ...]] = {
         "is_neuronx_available",
         "is_neuronx_distributed_available",
     ),
-    "parser": ("NeuronHfArgumentParser",),
+    "parser": ("NeuronHfArgumentParser", "TrainiumHfArgumentParser"),
     "peft": ("get_peft_model",),
     "pipelines": ("pipeline",),
     "sentences": ("NeuronModelForSentenceTransformers", "NeuronSentenceTransformers"),
@@ -76,20 +77,49 @@ def stand_in(module: str, name: str, session: Session) -> object:
     if ours is not None:
         found: object = getattr(importlib.import_module(f"{__name__}.{ours}"), name)
         return found
-    if name in ("NeuronTrainingArguments", "NeuronSFTConfig"):
-        arguments = importlib.import_module(f"{__name__}.arguments")
-        make = arguments.sft_config if name == "NeuronSFTConfig" else arguments.training_arguments
-        config: object = make(str(session.release))
-        return config
-    if name in ("NeuronTrainer", "NeuronSFTTrainer"):
-        arguments = importlib.import_module(f"{__name__}.arguments")
-        # Says so if the release has none.
-        (arguments.sft_config if "SFT" in name else arguments.training_arguments)(str(session.release))
-        trainer: object = getattr(importlib.import_module(f"{__name__}.trainer"), name)
-        return trainer
+    if name in _CONFIGS:
+        return _config(name, session)
+    if name in TRAINERS:
+        return _trainer(name, session)
     if name.endswith("Pipeline"):
         diffusion = importlib.import_module(f"{__name__}.diffusion")
         if name in diffusion.NAMES:
             made: object = diffusion.pipeline_class(name)
             return made
     return None
+
+
+_CONFIGS = {
+    "NeuronTrainingArguments": "training_arguments",
+    "NeuronSFTConfig": "sft_config",
+    "NeuronORPOConfig": "orpo_config",
+    "Seq2SeqNeuronTrainingArguments": "seq2seq_arguments",
+    "Seq2SeqTrainiumTrainingArguments": "seq2seq_arguments",
+    "TrainiumTrainingArguments": "training_arguments",
+}
+"""Classes of arguments, and what makes one for a release."""
+
+TRAINERS = {
+    "NeuronORPOTrainer": (("0.0.1", "orpo"),),
+    "NeuronSFTTrainer": (("0.4.2", "trainer"), ("0.4.0", "sft_0_4_0"), ("0.0.1", "sft_until_0_3")),
+    "NeuronTrainer": (("0.4.0", "trainer"), ("0.0.1", "transformers_trainer")),
+    "Seq2SeqNeuronTrainer": (("0.0.1", "transformers_trainer"),),
+    "Seq2SeqTrainiumTrainer": (("0.0.1", "transformers_trainer"),),
+    "TrainiumTrainer": (("0.0.1", "transformers_trainer"),),
+}
+"""The modules of a trainer, each with its first release, the newest first."""
+
+
+def _config(name: str, session: Session) -> object:
+    module = "arguments" if session.release.since("0.4.0") else "transformers_arguments"
+    make = getattr(importlib.import_module(f"{__name__}.{module}"), _CONFIGS[name])
+    config: object = make(str(session.release))
+    return config
+
+
+def _trainer(name: str, session: Session) -> object:
+    module = next(module for first, module in TRAINERS[name] if session.release.since(first))
+    trainer: object = getattr(
+        importlib.import_module(f"{__name__}.{module}"), name.replace("Trainium", "Neuron")
+    )
+    return trainer

@@ -1,7 +1,7 @@
 """`NeuronTrainingArguments` and `NeuronSFTConfig` of 0.4.x: a closed list of fields with its own defaults.
 
 The fields of a release and their defaults come from the catalogue; what is done with them is that of
-`trainers/training_args.py` at 0.4.5. Before 0.4.0 the class was transformers' own, which has no stand-in.
+`trainers/training_args.py` at 0.4.5. For the classes before 0.4.0 see `transformers_arguments`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,24 @@ from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 
 _TYPES: Mapping[str, object] = {
     "accelerator_config": dict | str | None,
+    "completion_only_loss": bool | None,
+    "data_seed": int | None,
     "dataloader_prefetch_factor": int | None,
     "dataloader_prefetch_size": int | None,
+    "dataset_kwargs": dict | None,
+    "dataset_num_proc": int | None,
     "disable_tqdm": bool | None,
+    "eval_packing": bool | None,
     "eval_steps": float | None,
     "gradient_checkpointing_kwargs": dict | str | None,
     "kv_size_multiplier": int | None,
     "label_names": list[str] | None,
     "logging_steps": float,
     "lr_scheduler_kwargs": dict | str,
+    "max_seq_length": int | None,
+    "model_init_kwargs": dict | None,
+    "neftune_noise_alpha": float | None,
+    "pad_to_multiple_of": int | None,
     # In the order that the parser of transformers can take.
     "report_to": None | str | list[str],
     "save_steps": float,
@@ -54,7 +63,26 @@ _SFT: Mapping[str, object] = {
     "assistant_only_loss": False,
     "loss_type": "nll",
     "activation_offloading": False,
-    # Fields of transformers' TrainingArguments that came along and that nothing read.
+}
+"""Fields that trl 0.24's SFTConfig adds (trl/trainer/sft_config.py), from 0.4.2 on."""
+
+SFT_0_11: Mapping[str, object] = {
+    "dataset_text_field": None,
+    "packing": False,
+    "max_seq_length": None,
+    "dataset_num_proc": None,
+    "dataset_batch_size": 1000,
+    "neftune_noise_alpha": None,
+    "model_init_kwargs": None,
+    "dataset_kwargs": None,
+    "eval_packing": None,
+    "num_of_sequences": 1024,
+    "chars_per_token": 3.6,
+    "use_liger": False,
+}
+"""Fields of trl 0.11.4's SFTConfig (trl/trainer/sft_config.py), up to 0.4.1."""
+
+_INERT: Mapping[str, object] = {
     "push_to_hub": False,
     "hub_model_id": None,
     "hub_token": None,
@@ -64,7 +92,7 @@ _SFT: Mapping[str, object] = {
     "load_best_model_at_end": False,
     "neftune_noise_alpha": None,
 }
-"""Fields that trl 0.24's SFTConfig adds (trl/trainer/sft_config.py), from 0.4.2 on."""
+"""Fields of transformers' TrainingArguments that came along with SFTConfig and that nothing read."""
 
 _WITHOUT_EFFECT = (
     "label_smoothing_factor",
@@ -209,22 +237,19 @@ class Arguments:
 class SFTArguments(Arguments):
     """The fields of supervised fine-tuning that are read here."""
 
+    assistant_only_loss: bool
     completion_only_loss: bool | None
+    dataset_kwargs: dict[str, object] | None
     dataset_text_field: str
     max_length: int
     packing: bool
+    packing_strategy: str
     pad_token: str | None
 
 
 def _of_release() -> dict[str, object]:
     """Fields of the chosen release with their defaults, `output_dir` first."""
     release = current().release
-    if not release.since("0.4.0"):
-        pinned = release.pins["transformers"]
-        raise LegacyProblem(
-            f"the training classes of optimum-neuron {release} are those of transformers {pinned} in other "
-            "clothes and have no stand-in; those of 0.4.0 and later have"
-        )
     found: dict[str, object] = {"output_dir": None}
     for name, argument in catalogue.arguments("optimum.neuron.NeuronTrainingArguments").items():
         if not argument.first or not argument.default or not release.has(argument.first, argument.last):
@@ -238,13 +263,18 @@ def _of_release() -> dict[str, object]:
     return found
 
 
+def kind_of(name: str, default: object) -> object:
+    """The type of a field, for parsers of command lines."""
+    return _TYPES.get(name, str | None if default is None else type(default))
+
+
 Kind = TypeVar("Kind", bound=Arguments)
 
 
 def _make(name: str, base: type[Kind], defaults: Mapping[str, object]) -> type[Kind]:
     fields: list[tuple[str, object, object]] = []
     for key, value in defaults.items():
-        kind = _TYPES.get(key, str | None if value is None else type(value))
+        kind = kind_of(key, value)
         default: object = dataclasses.field(default=value)
         if isinstance(value, dict):
             default = dataclasses.field(default_factory=dict)
@@ -263,10 +293,6 @@ def training_arguments(release: str) -> type[Arguments]:
 
 @functools.cache
 def sft_config(release: str) -> type[SFTArguments]:
-    """`NeuronSFTConfig` of a release: from 0.4.2 on, when it came with trl 0.24."""
-    if not current().release.since("0.4.2"):
-        raise LegacyProblem(
-            f"NeuronSFTConfig of optimum-neuron {release} is that of trl 0.11 and has no stand-in; "
-            "those of 0.4.2 and later have"
-        )
-    return _make("NeuronSFTConfig", SFTArguments, {**_of_release(), **_SFT})
+    """`NeuronSFTConfig` of a release: with the fields of trl 0.24 from 0.4.2 on, of trl 0.11.4 before."""
+    fields = {**_SFT, **_INERT} if current().release.since("0.4.2") else {**SFT_0_11, **_INERT}
+    return _make("NeuronSFTConfig", SFTArguments, {**_of_release(), **fields})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from transformers import HfArgumentParser
 
-__all__ = ["NeuronHfArgumentParser"]
+__all__ = ["NeuronHfArgumentParser", "TrainiumHfArgumentParser"]
 
 Parse = Callable[..., tuple[object, ...]]
 
@@ -32,3 +32,6 @@ def _checking(method: Parse) -> Parse:
 
 for _name in ("parse_args_into_dataclasses", "parse_dict", "parse_json_file", "parse_yaml_file"):
     setattr(NeuronHfArgumentParser, _name, _checking(getattr(HfArgumentParser, _name)))
+
+TrainiumHfArgumentParser = NeuronHfArgumentParser
+"""Its name up to 0.0.7."""

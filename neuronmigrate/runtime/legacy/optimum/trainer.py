@@ -26,87 +26,12 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from neuronmigrate.runtime.legacy.optimum.arguments import Arguments
+from neuronmigrate.runtime.legacy.optimum.optimizer import Optimizer
+from neuronmigrate.runtime.legacy.optimum.training import SUMS_ITS_LOSS
 from neuronmigrate.runtime.legacy.session import current
 from neuronmigrate.runtime.legacy.xla import world
 
-SUMS_ITS_LOSS = "_neuronmigrate_sums_its_loss"
-"""Set on models whose training class honoured `reduction="sum"`."""
-
 Batch = dict[str, torch.Tensor]
-
-
-class _Optimizer:
-    """An optimizer behind ZeRO-1's copies, or bare, with reduction and clipping in `step`."""
-
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, zero_1: bool, dtype: torch.dtype, max_norm: float | None
-    ) -> None:
-        self.inner = optimizer
-        self.max_norm = max_norm if max_norm and max_norm > 0 else None
-        self.grad_norm: torch.Tensor | None = None
-        self.zero_1 = zero_1
-        self._dtype = dtype
-        self._shards: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
-        if zero_1:
-            for group in optimizer.param_groups:
-                shards = []
-                for parameter in group["params"]:
-                    shard = torch.nn.Parameter(parameter.detach().clone().to(dtype))
-                    self._shards.append((parameter, shard))
-                    shards.append(shard)
-                group["params"] = shards
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Average the gradients over the ranks, clip, step, write the weights back."""
-        if self.zero_1:
-            for parameter, shard in self._shards:
-                if parameter.grad is None:
-                    continue
-                shard.grad = _average(parameter.grad.to(self._dtype))
-        parameters = [each for group in self.inner.param_groups for each in group["params"]]
-        if not self.zero_1:
-            for each in parameters:
-                if each.grad is not None:
-                    each.grad.copy_(_average(each.grad))
-        gradients = [each.grad for each in parameters if each.grad is not None]
-        if self.max_norm is not None and gradients:
-            dtype = gradients[0].dtype
-            total = torch.zeros([], dtype=dtype)
-            for gradient in gradients:
-                total += (gradient * gradient).sum()
-            self.grad_norm = total.sqrt()
-            scale = (torch.tensor(self.max_norm, dtype=dtype) / (self.grad_norm + 1e-6)).clamp(max=1.0)
-            for gradient in gradients:
-                gradient.mul_(scale)
-        step: Callable[[], object] = self.inner.step
-        step()
-        for parameter, shard in self._shards:
-            parameter.copy_(shard)
-
-    def zero_grad(self) -> None:
-        """Drop the gradients."""
-        for parameter, shard in self._shards:
-            parameter.grad = shard.grad = None
-        self.inner.zero_grad()
-
-    @property
-    def param_groups(self) -> list[dict[str, object]]:
-        """Groups of the optimizer itself."""
-        groups: list[dict[str, object]] = self.inner.param_groups
-        return groups
-
-    def state_dict(self) -> dict[str, object]:
-        """State of the optimizer itself."""
-        state: dict[str, object] = self.inner.state_dict()
-        return state
-
-
-def _average(gradient: torch.Tensor) -> torch.Tensor:
-    if world.size() == 1:
-        return gradient
-    with world.quiet():
-        return torch.stack(world.gather(gradient)).sum(0) / world.size()
 
 
 class NeuronTrainer:
@@ -288,7 +213,7 @@ class NeuronTrainer:
                 scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
             )
 
-    def _prepare(self, max_steps: int) -> _Optimizer:
+    def _prepare(self, max_steps: int) -> Optimizer:
         """Dtypes of the weights and of the optimizer, by the mixed precision of the arguments."""
         bf16 = bool(self.args.bf16)
         autocast = bf16 and bool(self.args.use_autocast)
@@ -305,7 +230,7 @@ class NeuronTrainer:
         dtype = torch.float32 if masters else torch.bfloat16
         if self.args.zero_1 and not masters:
             current().note("zero_1 without master weights: the optimizer holds bfloat16, as it did")
-        optimizer = _Optimizer(inner, self.args.zero_1, dtype, self.args.max_grad_norm)
+        optimizer = Optimizer(inner, self.args.zero_1, dtype, self.args.max_grad_norm)
         self.model.train()
         return optimizer
 
@@ -396,7 +321,7 @@ class NeuronTrainer:
         self._fire("on_train_end")
 
     def _epoch(
-        self, epoch: int, batches: Iterator[object], length: int, accumulate: int, optimizer: _Optimizer
+        self, epoch: int, batches: Iterator[object], length: int, accumulate: int, optimizer: Optimizer
     ) -> None:
         step = -1
         for _ in range(math.ceil(length / accumulate)):
@@ -416,7 +341,7 @@ class NeuronTrainer:
         if step < 0:
             self.control.should_training_stop = True
 
-    def _update(self, optimizer: _Optimizer, epoch: float) -> None:
+    def _update(self, optimizer: Optimizer, epoch: float) -> None:
         self._fire("on_pre_optimizer_step")
         optimizer.step()
         self.grad_norm = optimizer.grad_norm
@@ -428,7 +353,7 @@ class NeuronTrainer:
         self.state.epoch = epoch
         self._fire("on_step_end")
 
-    def _log_and_save(self, optimizer: _Optimizer) -> None:
+    def _log_and_save(self, optimizer: Optimizer) -> None:
         state = self.state
         if self.control.should_log and self._logged < state.global_step:
             with world.quiet():
@@ -467,7 +392,7 @@ class NeuronTrainer:
         if self.processing_class is not None:
             getattr(self.processing_class, "save_pretrained")(target)  # noqa: B009
 
-    def _save_checkpoint(self, optimizer: _Optimizer) -> None:
+    def _save_checkpoint(self, optimizer: Optimizer) -> None:
         if not self.args.should_save:
             return
         assert self.args.output_dir is not None and self.lr_scheduler is not None

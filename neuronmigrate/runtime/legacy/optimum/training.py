@@ -14,10 +14,12 @@ from pathlib import Path
 import torch
 
 from neuronmigrate.runtime.legacy.optimum.base import Config, dtype_keyword, of_transformers
-from neuronmigrate.runtime.legacy.optimum.trainer import SUMS_ITS_LOSS
 from neuronmigrate.runtime.legacy.session import current
 
 _OWN = ("llama", "qwen3", "granite")
+
+SUMS_ITS_LOSS = "_neuronmigrate_sums_its_loss"
+"""Set on models of the package's own classes: whether they honoured `reduction="sum"`."""
 
 
 @dataclass
@@ -77,6 +79,11 @@ class _TrainingModel:
             model.register_forward_pre_hook(_without_mask, with_kwargs=True)
             setattr(model, SUMS_ITS_LOSS, kind != "granite")
         return model.eval()
+
+
+def is_custom(model: torch.nn.Module) -> bool:
+    """Whether a model came from one of the package's own classes."""
+    return hasattr(model, SUMS_ITS_LOSS)
 
 
 def _without_mask(

@@ -1,0 +1,123 @@
+"""Small helpers of NxD, such as `move_model_to_device(model, device)`, `divide(a, b)` and `get_device()`.
+
+Each has one counterpart in torch or Python. `clip_grad_norm` looked at the norm over all shards of tensor
+parallel layers: a helper does, since `torch.nn.utils.clip_grad_norm_` takes sharded parameters or plain
+ones, not both. `bucket_allreduce_gradients` averaged over the processes with the same shard, and becomes a
+sum over that dimension of the device mesh.
+
+Marked are functions that are passed on, and arguments that concern ZeRO-1 or other kinds of parallelism.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.codemod import Call, Codemod
+from neuronmigrate.helpers import clip_helper
+from neuronmigrate.meshes import dimension_of, mesh_of
+from neuronmigrate.plan import Numerics
+from neuronmigrate.site import Site, Use
+
+codemod = Codemod(__name__)
+
+NXD = "neuronx_distributed"
+CLIPS = {
+    f"{NXD}.parallel_layers.clip_grad_norm": ("parameters", "max_norm", "norm_type"),
+    f"{NXD}.parallel_layers.grads.clip_grad_norm": ("parameters", "max_norm", "norm_type"),
+}
+REDUCE = f"{NXD}.parallel_layers.grads.bucket_allreduce_gradients"
+REDUCE_HELPER = '''\
+def {name}(gradients, group):
+    """Average gradients over a group, the own part of sharded ones."""
+    for gradient in gradients:
+        gradient = gradient.to_local() if hasattr(gradient, "to_local") else gradient
+        torch.distributed.all_reduce(gradient, group=group)
+        gradient.div_(torch.distributed.get_world_size(group))
+'''
+
+codemod.symbol(
+    f"{NXD}.parallel_layers.move_model_to_device",
+    Call("{model}.to({device})", args=("model", "device")),
+    because="a model moves in place, sharded or not",
+)
+codemod.symbol(
+    f"{NXD}.parallel_layers.utils.divide",
+    Call("{numerator} // {denominator}", args=("numerator", "denominator")),
+    because="plain division without a rest; torch refuses sizes that do not fit",
+)
+codemod.symbol(
+    f"{NXD}.parallel_layers.utils.get_local_world_size",
+    Call('int(os.environ["LOCAL_WORLD_SIZE"])'),
+    because="the launcher sets the number of processes of the host",
+)
+codemod.symbol(
+    f"{NXD}.parallel_layers.utils.move_model_to_device",
+    Call("{model}.to({device})", args=("model", "device")),
+    because="a model moves in place, sharded or not",
+)
+codemod.symbol(
+    f"{NXD}.parallel_layers.utils.requires_init_pg_override",
+    Call("False"),
+    because="it asked for torch 2.0, and the native stack begins at 2.13",
+)
+codemod.symbol(
+    f"{NXD}.utils.get_device",
+    Call('torch.device("neuron")'),
+    because="the native backend registers the device type `neuron`",
+)
+codemod.symbol(
+    f"{NXD}.utils.model_utils.get_model_sequential",
+    Call(
+        "{model}.to({device})",
+        args=("model", "device", "sequential_move_factor", "param_init_fn"),
+        dropped=("sequential_move_factor",),
+    ),
+    because="a model moves in place; that the processes of a host did so in turn only spared its memory",
+)
+codemod.symbol(
+    f"{NXD}.utils.model_utils.move_model_to_device",
+    Call("{model}.to({device})", args=("model", "device")),
+    because="a model moves in place, sharded or not",
+)
+
+
+@codemod.uses(CLIPS)
+def decide_clip(site: Site, use: Use) -> None:
+    """Clip by the norm over all shards."""
+    todo = "use `torch.nn.utils.clip_grad_norm_` where all parameters are sharded, or none is"
+    if use.call is None or use.method:
+        site.mark(use.chain, use.name, "the function is passed on, not called", todo)
+        return
+    bound = edits.arguments(use.call, CLIPS[use.claim])
+    force = bound.by_name.pop("force_spmd", None)
+    extra = [arg for arg in bound.extra if arg is not force]
+    if bound.spread or extra or "parameters" not in bound.by_name or "max_norm" not in bound.by_name:
+        site.mark(use.call, use.name, "it is called with arguments that concern ZeRO-1", todo)
+        return
+    group = site.group(use)
+    helper = clip_helper(group)
+    args = [arg for arg in use.call.args if arg is not force]
+    group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
+    why = "a helper clips by the norm over all shards, whether a parameter is sharded or not"
+    group.fixed(use.call, use.name, why, numerics=Numerics.REORDERED)
+
+
+@codemod.uses([REDUCE])
+def decide_reduce(site: Site, use: Use) -> None:
+    """Average over the processes that hold the same shard."""
+    mesh = mesh_of(site)
+    todo = "all-reduce each gradient over the group of the data parallel processes, and divide by its size"
+    if use.call is None or use.method or len(use.call.args) != 1 or use.call.args[0].star or mesh.refused:
+        site.mark(use.whole, use.name, "its arguments, or the device mesh, cannot be seen from here", todo)
+        return
+    group = site.group(use)
+    helper = group.helper("average_over", REDUCE_HELPER)
+    part = edits.expression("{part}.get_group()", part=dimension_of(site, group, "dp"))
+    args = [edits.positional(use.call.args[0]), cst.Arg(part)]
+    group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
+    why = "a helper averages over the data parallel dimension of the mesh"
+    if mesh.todo:
+        group.review(use.call, use.name, why, mesh.todo, numerics=Numerics.REORDERED)
+    else:
+        group.fixed(use.call, use.name, why, numerics=Numerics.REORDERED)

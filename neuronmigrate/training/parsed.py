@@ -1,0 +1,144 @@
+"""Training arguments that a parser fills from the command line.
+
+`HfArgumentParser((ScriptArguments, NeuronTrainingArguments))` takes its defaults from the class, so a class
+with the old ones is written: a dataclass that derives from the native one. It also has the legacy settings
+that the file still reads, such as `tensor_parallel_size`, so that launch lines may go on giving them.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.edits import Statement
+from neuronmigrate.loads.arguments import Load
+from neuronmigrate.site import Use
+from neuronmigrate.training.arguments import assumed_defaults, old_defaults
+from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
+from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
+from neuronmigrate.training.parallel import CONFIG_FIELDS, lazy_load_of
+from neuronmigrate.training.unit import Source, Unit, reads_of
+
+STAYING = {
+    "evaluation_strategy": ("str", '"no"'),
+    "half_precision_backend": ("str", '"xla"'),
+    "logging_dir": ("str | None", "None"),
+    "overwrite_output_dir": ("bool", "False"),
+    "pipeline_parallel_size": ("int", "1"),
+    "tensor_parallel_size": ("int", "1"),
+    "use_autocast": ("bool", "False"),
+    "zero_1": ("bool", "False"),
+}
+"""Legacy settings that scripts read themselves, with their types and defaults: they stay as fields."""
+
+
+COMMON_FLAGS = (
+    "zero_1",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "overwrite_output_dir",
+    "logging_dir",
+    "warmup_ratio",
+    "evaluation_strategy",
+    "half_precision_backend",
+    "use_autocast",
+)
+"""Flags that launch lines give most, of those that are gone."""
+
+
+def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
+    """The legacy settings that are read of the arguments a parser fills."""
+    found = {}
+    for name, typed in STAYING.items():
+        for node, sources in reads_of(unit.site, unit, name):
+            # What a block of `lazy_load_for_parallelism` read goes with it; the tensor parallel size moves.
+            goes = name != "tensor_parallel_size" and lazy_load_of(unit.site, node) is not None
+            if not goes and of.parsed in [each.parsed for each in sources]:
+                found[name] = typed
+    if any(
+        of.parsed in [each.parsed for each in sources]
+        for name in CONFIG_FIELDS
+        for _, sources in reads_of(unit.site, unit, name)
+    ):
+        found["tensor_parallel_size"] = STAYING["tensor_parallel_size"]
+    if "zero_1" in found and not unit.before(OWN_CLASS):
+        found["zero_1"] = ("bool", "True")
+    return found
+
+
+def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:
+    """The arguments of a call without the fields that only the script's own class has.
+
+    `**training_args.to_dict()` brings them in where a parser filled a class that keeps some.
+    """
+    args = []
+    taken = unit.taken_over(load.call)
+    for arg in load.args:
+        names = [
+            name
+            for source in taken.get(arg, ())
+            if source.parsed is not None
+            for name in staying(unit, source)
+        ]
+        if names:
+            kept = unit.group.expression(
+                "{{key: value for key, value in {fields}.items() if key not in {names}}}",
+                fields=arg.value.deep_clone(),
+                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)]),
+            )
+            arg = arg.with_changes(value=kept)
+        args.append(arg)
+    return args
+
+
+def write_class(unit: Unit, source: Source) -> cst.Name:
+    """A dataclass with the old defaults, above its first use."""
+    kind = ARGUMENTS[source.name]
+    lines = [f"{default.name}: {default.kind} = {code}" for default, code in old_defaults(unit, kind)]
+    lines += [f"{name}: {typed} = {code}" for name, (typed, code) in staying(unit, source).items()]
+    body = "\n".join(f"    {line}" for line in lines)
+    code = (
+        "@dataclasses.dataclass\n"
+        f"class {{name}}({kind.native}):\n"
+        f'    """The arguments of a training run, with the defaults of optimum-neuron {unit.release}."""\n\n'
+        f"{body}\n"
+    )
+    return unit.group.helper(_class_name(kind), code)
+
+
+def _class_name(kind: ArgumentsKind) -> str:
+    """The name of the class that is written, if it is free."""
+    short = kind.native.rpartition(".")[2]
+    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Neuron{short}"
+
+
+def field_lines(unit: Unit, source: Source, present: frozenset[str]) -> list[Statement]:
+    """The old defaults as fields for a class that has some of its own."""
+    kind = ARGUMENTS[source.name]
+    fields = {default.name: (default.kind, code) for default, code in old_defaults(unit, kind)}
+    fields.update(staying(unit, source))
+    lines = [f"{name}: {typed} = {code}" for name, (typed, code) in fields.items() if name not in present]
+    return unit.group.statements("\n".join(lines) + "\n") if lines else []
+
+
+def flags_gone(unit: Unit, source: Source) -> list[str]:
+    """What is said of launch lines: the flags that are gone, and those that are called otherwise."""
+    kind = ARGUMENTS[source.name]
+    kept = staying(unit, source)
+    gone = [
+        f"`--{name}`"
+        for name in COMMON_FLAGS
+        if name not in kept
+        and (found := rule(name, unit.release, kind.fields)) is not None
+        and found.fate is not Fate.KEPT
+    ]
+    told = (
+        f"launch lines must not give flags that are gone, such as {', '.join(gone)}: the parser stops at them"
+    )
+    assumed = assumed_defaults(unit)
+    return [told, assumed] if assumed else [told]
+
+
+def source_of(unit: Unit, use: Use, klass: cst.BaseExpression) -> Source:
+    """The source of what a parser makes of a legacy class."""
+    return Source(use.claim, parsed=klass)

@@ -1,0 +1,112 @@
+"""The worked pairs of legacy idioms are all fixtures, and what they compute is what torch_xla computed.
+
+Each is a case `pair_NN` in the folder of the codemod that it is about. Those whose legacy side runs under
+torch_xla on a CPU were recorded there (tests/oracle); the others are executed on two processes, or only
+marked, and their reports say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neuronmigrate.plan import State
+from tests.fixtures_lib import FOLDER, Case, cases, result_of
+from tests.oracle import cases as oracle
+from tests.oracle.record import digest
+from tests.test_oracle import _alike, _values
+
+PAIRS = {
+    "01": "xla_device",
+    "02": "lazy_step",
+    "03": "lazy_step",
+    "04": "rank_queries",
+    "05": "rank_queries",
+    "06": "process_group",
+    "07": "rendezvous",
+    "08": "rendezvous",
+    "09": "device_loaders",
+    "10": "optimizer_step",
+    "10b": "optimizer_step",
+    "11": "checkpoints",
+    "12": "spawned_processes",
+    "13": "collectives",
+    "14": "step_closures",
+    "15": "mixed_precision",
+    "16": "hidden_name",
+    "19": "parallel_layers",
+    "20": "gradient_checkpointing",
+    "21": "random_state",
+    "22": "profiling",
+    "24": "legacy_name",
+    "26": "legacy_name",
+}
+"""Where each pair stands."""
+ELSEWHERE = {
+    "17": "a trace",
+    "18": "replicas of a trace",
+    "23": "a trace for Inf1",
+    "25": "a launch script, which is no Python",
+}
+"""Pairs that are no fixture yet, and what they are about."""
+LEFT_TO_A_PERSON = frozenset({"16", "24", "26"})
+"""Pairs in which something is marked: precision by variables, classes of archived libraries."""
+FOUND = {
+    case.source.name.split(".")[0].removeprefix("pair_"): case
+    for case in cases("before")
+    if "pair_" in case.id
+}
+
+
+@pytest.mark.parametrize("number", PAIRS)
+def test_each_pair_is_a_fixture(number: str) -> None:
+    assert number in FOUND, f"fixtures/{PAIRS[number]}/pair_{number}.before.py is missing"
+    assert FOUND[number].source.parent.name == PAIRS[number]
+
+
+def test_no_pair_is_left_over() -> None:
+    assert FOUND.keys() == PAIRS.keys()
+    assert not PAIRS.keys() & ELSEWHERE.keys()
+    assert len(PAIRS) + len(ELSEWHERE) == 27
+
+
+@pytest.mark.parametrize("number", sorted(FOUND))
+def test_only_these_pairs_have_a_mark(number: str) -> None:
+    marked = any(each.state is State.MARKED for each in result_of(FOUND[number]).findings)
+    assert marked == (number in LEFT_TO_A_PERSON)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """What the after sides of the recorded pairs computed, by the name of the recording."""
+    import torch
+
+    folder = tmp_path_factory.mktemp("pairs")
+    scripts = [str(FOLDER / case.after) for case in oracle.PAIRS]
+    command = [sys.executable, "-m", "tests.several", str(folder), *scripts]
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {
+        case.name: torch.load(folder / f"{number}.pt", weights_only=True)
+        for number, case in enumerate(oracle.PAIRS)
+    }
+
+
+@pytest.mark.parametrize("case", oracle.PAIRS, ids=lambda case: case.name)
+def test_the_after_side_computes_what_torch_xla_did(
+    case: oracle.Case, ran: dict[str, dict[str, object]]
+) -> None:
+    recorded = json.loads(case.recording.read_text("utf-8"))
+    assert recorded["sha256"] == digest(FOLDER / case.before), "record this script anew"
+    values, expected = ran[case.name], _values(case, recorded)
+    both = (values.keys() & expected.keys()) - {"device", "elapsed", "folder", "start"}
+    assert both, "nothing to compare"
+    for name in sorted(both):
+        assert _alike(values[name], expected[name], case), (name, values[name], expected[name])
