@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -72,23 +73,39 @@ def record(
     mixed: bool = False,
     cwd: Path | None = None,
     quiet: bool = False,
+    timeout: float | None = None,
 ) -> int:
     """Run a script and record it into a folder; the script's exit code, or torchrun's.
 
-    With `quiet` what the script prints goes to standard error. Raises UserError if the run cannot work or
-    the folder holds something else.
+    With `quiet` what the script prints goes to standard error. Raises UserError if the run cannot work, the
+    folder holds something else, or the script is not over after `timeout` seconds; then it is stopped with
+    all its processes.
     """
     orders = recording_orders(
         target, out, choices, legacy=legacy, release=release, strict=strict, devices=devices, mixed=mixed
     )
     sys.stdout.flush()
-    done = subprocess.run(
-        command(orders, devices),
-        env=environment(orders, os.environ),
-        cwd=cwd,
-        stdout=sys.stderr.fileno() if quiet else None,
-    )
-    return done.returncode
+    stdout = sys.stderr.fileno() if quiet else None
+    arguments, variables = command(orders, devices), environment(orders, os.environ)
+    # A group of its own, so that torchrun's processes end with it.
+    with subprocess.Popen(
+        arguments, env=variables, cwd=cwd, stdout=stdout, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{target[0]}: is not over after {timeout:g} seconds, and was stopped") from None
+        finally:
+            if process.poll() is None:
+                _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process and those that it started."""
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 def recording_orders(
@@ -170,6 +187,8 @@ class Pair:
     """Folder for the two recordings; None: they are removed."""
     factor: float = 1.0
     """Times all tolerances."""
+    timeout: float | None = None
+    """Seconds that a side may take."""
 
 
 def compare(
@@ -237,6 +256,7 @@ def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
             devices=devices,
             cwd=Path(cwd),
             quiet=True,
+            timeout=pair.timeout,
         )
     if not any(out.glob("rank*.jsonl")):
         raise UserError(f"{script}: left no recording: it ended before it used torch")

@@ -66,6 +66,7 @@ def _text(found: Comparison) -> Iterator[Line]:
         told = f"{event.first or 'nothing'} against {event.second or 'nothing'}"
         reason = f" ({event.reason})" if event.reason else ""
         where = f"{event.event} at step {event.step}" + (f" on rank {event.rank}" if event.rank else "")
+        where += f", {event.times} times" if event.times > 1 else ""
         yield (f"  {event.status.value}", STYLES[event.status]), (f" {where}: {printable(told)}{reason}", "")
     if len(found.events) > LISTED:
         yield ((f"  and {len(found.events) - LISTED} more events", "dim"),)
