@@ -10,13 +10,13 @@ import sys
 import types
 
 import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 
 def install() -> None:
     """Name the device; called once, before the program, when its stand-ins are active."""
     from neuronmigrate.runtime.legacy.xla import redirect
 
-    torch.utils.rename_privateuse1_backend("neuron")
     module = types.ModuleType("torch.neuron")
     functions: dict[str, object] = {
         "_is_in_bad_fork": lambda: False,
@@ -34,7 +34,7 @@ def install() -> None:
     for name, function in functions.items():
         setattr(module, name, function)
     sys.modules["torch.neuron"] = module
-    torch._register_device_module("neuron", module)
+    _setup_privateuseone_for_python_backend("neuron", backend_module=module)
     redirect.install()
     redirect.MEANS_CPU.add("neuron")
     if torch.distributed.is_available():
