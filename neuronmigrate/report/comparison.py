@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from neuronmigrate.parity.comparison import Comparison, Measures, Row, Side, Status, as_data
+from neuronmigrate.parity.comparison import OUTCOMES, Comparison, Measures, Row, Side, Status, as_data
 from neuronmigrate.report.view import Line, printable
 
 STYLES = {
@@ -54,7 +54,7 @@ def _text(found: Comparison) -> Iterator[Line]:
     if found.divergence is not None:
         yield (("first divergence", "bold"), (f": {printable(found.divergence.title)}", ""))
         yield ((f"  {printable(row_line(found.divergence))}", ""),)
-    bad = [row for row in found.rows if row.status in (Status.DIVERGED, Status.EXPLAINED)]
+    bad = told_rows(found)
     for row in bad[:LISTED]:
         yield (
             (f"  {row.status.value}", STYLES[row.status]),
@@ -151,6 +151,13 @@ def side_line(side: Side) -> str:
     torch = side.versions.get("torch", "?")
     processes = f", {side.world} processes" if side.world > 1 else ""
     return f"{side.label}: {side.device}, torch {torch}{processes}"
+
+
+def told_rows(found: Comparison) -> list[Row]:
+    """The rows that are told one by one: what diverged or is explained, and outcomes without a verdict."""
+    told = (Status.DIVERGED, Status.EXPLAINED)
+    undecided = (row for row in found.rows if row.status is Status.NOT_COMPARABLE and row.quantity in OUTCOMES)
+    return [*(row for row in found.rows if row.status in told), *undecided]
 
 
 def worst_of(rows: Sequence[Row]) -> Status:
