@@ -82,7 +82,7 @@ def _without_stand_in(owner: str, name: str) -> str:
 
 
 _REASONS = {
-    "neuronx_distributed": " (its layers and checkpoints are split over the processes of several NeuronCores)",
+    "neuronx_distributed": " (its layers and checkpoints are split over the processes of NeuronCores)",
     "torch_neuron": " (the stack of Inf1, which has no native successor)",
     "transformers_neuronx": " (its decoders are compiled graphs and nothing else)",
 }
