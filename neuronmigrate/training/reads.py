@@ -35,7 +35,7 @@ def settle(unit: Unit) -> None:
             if all(each.call is not None for each in sources):
                 _write_value(unit, node, sources)
     for node in unit.site.nodes(cst.Attribute):
-        # What made the arguments may be in another module. Trainers and accelerators have such attributes too.
+        # What made them may be in another module. Trainers and accelerators have such attributes as well.
         holder = dotted_name(node.value).rpartition(".")[2]
         if node.attr.value in CONFIG_FIELDS and holder not in ("", "accelerator", "self", "state"):
             _config(unit, node)
