@@ -47,6 +47,8 @@ ASKED = frozenset(
 `from_pretrained`; it raised TypeError for every other row of that."""
 _INSERT = "it says what is to be written at every call, and is no argument"
 _FIELD = "it is a field of the output"
+_OF_THE_OBJECT = "it is a method or an attribute of the object, or stands in a call of one"
+_INFERENCE = "the classes of inference share the table"
 _HOOKS = FOLDER / "trainers" / "hooks.before.py"
 _METHOD = "a method or an attribute, which fixtures/trainers/hooks.before.py overrides, calls or reads"
 _METHODS = {
@@ -75,6 +77,83 @@ WITHOUT_FIXTURE: dict[str, Mapping[str, str]] = {
     ),
     "causal.generate": dict.fromkeys(
         ("(batched prompts)", "(speed)", "(when do_sample is not given)"), _INSERT
+    ),
+    "accelerator": {
+        "_from_accelerator": "the state got it from the accelerator",
+        **dict.fromkeys(
+            [
+                "accumulate",
+                "autocast",
+                "backward",
+                "backward_for_xla_fsdp",
+                "clip_grad_norm_",
+                "clip_grad_norm_.postpone_clipping_to_optimizer_step",
+                "clip_grad_norm_for_xla_fsdp",
+                "gather",
+                "gather.out_of_graph",
+                "gather.sync",
+                "gather_for_metrics",
+                "gather_for_metrics.sync",
+                "patch_model_for_neuron",
+                "prepare",
+                "prepare_data_loader",
+                "prepare_data_loader.batches_per_execution",
+                "prepare_data_loader.use_mp_device_loader",
+                "prepare_model",
+                "prepare_model_for_xla_fsdp",
+                "prepare_optimizer",
+                "prepare_scheduler",
+                "save_state",
+                "save_state.safe_serialization",
+                "save_state_for_mp",
+                "save_state_for_tp",
+                "save_state_for_xla_fsdp",
+                "wait_for_everyone",
+            ],
+            _OF_THE_OBJECT,
+        ),
+    },
+    "training.from_pretrained": {
+        "trn_config (2nd positional)": "a keyword is looked for; fixtures give it as second argument",
+        **dict.fromkeys(
+            [
+                "configs",
+                "controlnet_file_name",
+                "decoder_file_name",
+                "encoder_file_name",
+                "file_name",
+                "image_encoder_file_name",
+                "library_name",
+                "model_and_config_save_paths",
+                "model_file_name",
+                "model_id",
+                "model_name_or_path",
+                "model_save_dir",
+                "neuron_config",
+                "neuron_configs",
+                "preprocessors",
+                "text_encoder_2_file_name",
+                "text_encoder_file_name",
+                "transformer_file_name",
+                "unet_file_name",
+                "vae_decoder_file_name",
+                "vae_encoder_file_name",
+            ],
+            _INFERENCE,
+        ),
+    },
+    "trn_config": dict.fromkeys(
+        [
+            "auto_kv_size_multiplier",
+            "device",
+            "model",
+            "model_parallelism_enabled",
+            "num_key_value_heads",
+            "parallelize_model",
+            "return_orig_to_parallel",
+            "should_parallelize",
+        ],
+        _OF_THE_OBJECT,
     ),
     "st.call": dict.fromkeys(("sentence_embedding", "token_embeddings"), _FIELD),
     "st.encode": {"(result)": _INSERT},
