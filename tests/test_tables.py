@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -51,10 +51,10 @@ _OF_THE_OBJECT = "it is a method or an attribute of the object, or stands in a c
 _INFERENCE = "the classes of inference share the table"
 _HOOKS = FOLDER / "trainers" / "hooks.before.py"
 _METHOD = "a method or an attribute, which fixtures/trainers/hooks.before.py overrides, calls or reads"
-_METHODS: Mapping[str, Sequence[str]] = {
+_METHODS = {
     "argparser": """
         parse_args_into_dataclasses parse_dict parse_json_file parse_yaml_file validate_args
-    """.split(),
+    """,
     "trainer": """
         compute_loss create_accelerator_and_postprocess create_model_card create_optimizer
         create_optimizer_and_scheduler create_scheduler evaluate evaluation_loop get_batch_samples
@@ -65,11 +65,11 @@ _METHODS: Mapping[str, Sequence[str]] = {
         set_initial_training_values setup_training synchronize_hub_cache tp_enabled
         train.ignore_keys_for_eval train.resume_from_checkpoint train.trial train_step training_step
         trigger_on_step_middle_for_neuron_cache_callback validate_args
-    """.split(),
+    """,
     "training_args": """
         dp_size mp_plugin neuron_cc_flags_model_type tp_plugin trn_config world_size_as_dp_size
         world_size_should_behave_as_dp_size
-    """.split(),
+    """,
 }
 WITHOUT_FIXTURE: dict[str, Mapping[str, str]] = {
     "causal.get_neuron_config": dict.fromkeys(
@@ -157,7 +157,7 @@ WITHOUT_FIXTURE: dict[str, Mapping[str, str]] = {
     ),
     "st.call": dict.fromkeys(("sentence_embedding", "token_embeddings"), _FIELD),
     "st.encode": {"(result)": _INSERT},
-    **{table: dict.fromkeys(rows, _METHOD) for table, rows in _METHODS.items()},
+    **{table: dict.fromkeys(rows.split(), _METHOD) for table, rows in _METHODS.items()},
 }
 WITHOUT_FIXTURE["trainer"] = {
     **WITHOUT_FIXTURE["trainer"],
@@ -233,7 +233,7 @@ def test_each_row_of_the_mapping_is_shown(name: str, table: str) -> None:
 @pytest.mark.parametrize("table", _METHODS)
 def test_each_method_of_a_trainer_is_shown(table: str) -> None:
     text = _HOOKS.read_text("utf-8")
-    names = [row.rpartition(".")[2] for row in _METHODS[table]]
+    names = [row.rpartition(".")[2] for row in _METHODS[table].split()]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
 
 

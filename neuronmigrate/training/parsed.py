@@ -130,7 +130,7 @@ def write_class(unit: Unit, source: Source) -> cst.Name:
 def _class_name(kind: ArgumentsKind) -> str:
     """The name of the class that is written, if it is free."""
     short = kind.native.rpartition(".")[2]
-    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Neuron{short}"
+    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Script{short}"
 
 
 def field_lines(unit: Unit, source: Source, present: frozenset[str]) -> list[Statement]:
