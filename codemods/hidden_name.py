@@ -14,7 +14,7 @@ import re
 
 import libcst as cst
 
-from neuronmigrate import catalogue, edits, probes
+from neuronmigrate import catalogue, edits, exports, probes
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
 from neuronmigrate.environment import ANSWERED
@@ -185,8 +185,8 @@ def _variable(site: Site, node: cst.BaseExpression, text: str) -> bool:
 
 
 def _command(site: Site, node: cst.BaseExpression, text: str) -> bool:
-    if " " not in text.strip():
-        return False
+    if " " not in text.strip() or exports.exported(site, node) is not None:
+        return False  # export-api answers for what is exported
     for part in _SEPARATORS.split(text.replace("\0", "x")):
         entry = catalogue.command(part.strip())
         if entry is not None and entry.kind == "package" and "install" not in part:

@@ -468,8 +468,10 @@ class _Resolve(cst.CSTTransformer):
 TEMPLATE_ROOTS = frozenset(
     {
         "accelerate",
+        "contextlib",
         "dataclasses",
         "diffusers",
+        "functools",
         "importlib",
         "math",
         "os",
