@@ -4,7 +4,8 @@ Natively the model itself runs on the device and is compiled in place, so that i
 of its weights stay. A helper, written once per file, does that and calls it once with the example, which
 compiles where the trace did. What a trace did by itself is written out: it recorded no gradients, so the
 weights are frozen; it took and gave CPU tensors, so inputs are moved and outputs brought back; it was a
-copy, so a model that is read later is copied. A saved trace becomes a file of weights; where it is loaded
+copy, so a model that is read later is copied. Its checkpoint is loaded as under Transformers 4, in float32
+and with `return_dict=False` for `torchscript=True`. A saved trace becomes a file of weights; where it is loaded
 the model is built again if the code says how. `async_load`, `dynamic_batch`, placement on cores and the
 like go. `DataParallel` ran several cores of one process: one core runs it now, and the way to several
 processes is said.
