@@ -5,10 +5,10 @@ of its weights stay. A helper, written once per file, does that and calls it onc
 compiles where the trace did. What a trace did by itself is written out: it recorded no gradients, so the
 weights are frozen; it took and gave CPU tensors, so inputs are moved and outputs brought back; it was a
 copy, so a model that is read later is copied. Its checkpoint is loaded as under Transformers 4, in float32
-and with `return_dict=False` for `torchscript=True`. A saved trace becomes a file of weights; where it is loaded
-the model is built again if the code says how. `async_load`, `dynamic_batch`, placement on cores and the
-like go. `DataParallel` ran several cores of one process: one core runs it now, and the way to several
-processes is said.
+and with `return_dict=False` for `torchscript=True`. Where calls cannot be followed the model goes on taking
+and giving CPU tensors. A saved trace becomes a file of weights; where it is loaded the model is built again
+if the code says how. `async_load`, `dynamic_batch`, placement on cores and the like go. `DataParallel` ran
+several cores of one process: one core runs it now, and the way to several processes is said.
 
 Marked are loads of files that nobody seems to write, traces whose arguments cannot be seen or that keep
 state in aliased outputs, and traced methods. Compiled files of old are not readable natively.
