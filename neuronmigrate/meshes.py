@@ -82,10 +82,6 @@ WIDE = 90
 """Characters of a call up to which it stands on one line."""
 
 
-WIDE = 90
-"""Characters of a call up to which it stands on one line."""
-
-
 class Where(enum.Enum):
     """Where the mesh is kept, as seen from one file."""
 
