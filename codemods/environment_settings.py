@@ -3,7 +3,8 @@
 What nothing reads any more goes, a statement at a time. The folder of compiled graphs has another name
 natively, `TORCH_NEURONX_NEFF_CACHE_DIR`. Of `NEURON_CC_FLAGS` the options of the compiler stay; those of the
 cache, which the compiler itself does not know, become variables of their own, and what is the default now or
-was for other chips goes. Tests of `XLA_USE_BF16` that guard nothing but a patch of Transformers go with it.
+was for other chips goes. Tests of `XLA_USE_BF16` go that guard a patch of Transformers, or the name of
+another dtype than a tensor says, and nothing else.
 
 Variables that somebody may still want, values that cannot be read, and every other place that names one
 are left to `hidden-name`.
@@ -31,6 +32,7 @@ from neuronmigrate.environment import (
     is_read_of,
     setting_of,
     strings_in,
+    tells_dtype,
 )
 from neuronmigrate.site import Group, Site
 
@@ -147,11 +149,15 @@ def _requoted(node: cst.SimpleString, text: str) -> str:
 
 def _decide_flags(site: Site, setting: Setting) -> None:
     """Leave the options that the native compiler knows."""
+    folder = _folder_behind(setting.value)
+    if folder is not None and is_harmless(folder[1], site.name_of):
+        _cut_folder(site, setting, *folder)
+        return
     strings = [
         each for each in strings_in(setting.value) if str(each.evaluated_value).lstrip().startswith("-")
     ]
-    if not _only_joins(site, setting.value):
-        return
+    if not _is_text(site, setting.value):
+        return  # what is put into it may be of the cache as well
     texts = {node: str(node.evaluated_value) for node in strings}
     sorted_out = {node: _sorted(text) for node, text in texts.items()}
     if any(each is None for each in sorted_out.values()):
@@ -168,7 +174,7 @@ def _decide_flags(site: Site, setting: Setting) -> None:
     for name, value in extra:
         template = f'os.environ["{name}"] = {{value}}\n'
         group.insert(line, group.statements(template, value=edits.string(value)))
-    if not left and _is_text(site, setting.value) and not is_read(site, setting):
+    if not left and not is_read(site, setting):
         _drop(site, group, setting)
     else:
         for node, each in sorted_out.items():
@@ -193,6 +199,54 @@ def _decide_flags(site: Site, setting: Setting) -> None:
         group.review(setting.key, FLAGS, why, todo)
     else:
         group.fixed(setting.key, FLAGS, why)
+
+
+def _folder_behind(value: cst.BaseExpression) -> tuple[str, cst.BaseExpression] | None:
+    """The options in front of a folder that is worked out: `"-O1 --cache_dir=" + folder`, or an f-string."""
+    text, last = "", value
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Add):
+        text = str(value.left.evaluated_value) if isinstance(value.left, cst.SimpleString) else ""
+        last = value.right
+    elif isinstance(value, cst.FormattedString):
+        parts = list(value.parts)
+        fields = [each for each in parts if isinstance(each, cst.FormattedStringExpression)]
+        if len(fields) != 1 or fields[0].conversion or fields[0].format_spec:
+            return None
+        at = parts.index(fields[0])
+        texts = [
+            "".join(each.value for each in side if isinstance(each, cst.FormattedStringText))
+            for side in (parts[:at], parts[at + 1 :])
+        ]
+        if texts[1] and not texts[1][0].isspace():
+            return None  # the folder goes on behind it
+        head = texts[0].rstrip()
+        text, last = f"{texts[1]} {head}".strip() + texts[0][len(head) :], fields[0].expression
+    stripped = text.rstrip()
+    if not stripped.endswith(("--cache_dir=", "--cache_dir")) or (
+        stripped.endswith("--cache_dir") and stripped == text
+    ):
+        return None
+    return stripped.removesuffix("=").removesuffix("--cache_dir"), last
+
+
+def _cut_folder(site: Site, setting: Setting, text: str, folder: cst.BaseExpression) -> None:
+    """Give the folder a variable of its own."""
+    rest = _sorted(text)
+    if rest is None or rest.variables or isinstance(setting.statement, cst.Expr):
+        return
+    group = site.group()
+    answer(site, setting.statement)
+    line = site.statement(setting.statement)
+    group.insert(line, group.statements(f'os.environ["{FOLDER}"] = {{folder}}\n', folder=folder))
+    if rest.kept or is_read(site, setting):
+        space = " " if rest.kept and text[:1] == " " else ""
+        group.replace(setting.value, edits.string(space + " ".join(rest.kept)))
+    else:
+        _drop(site, group, setting)
+    todo = "check that it is a folder: an s3:// address has no counterpart"
+    group.review(
+        setting.key, FLAGS, f"the native backend reads the folder of compiled graphs from {FOLDER}", todo
+    )
 
 
 @dataclass(frozen=True)
@@ -239,16 +293,6 @@ def _sorted(text: str) -> _Sorted | None:
     return _Sorted(tuple(kept), tuple(gone), tuple(variables))
 
 
-def _only_joins(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether a value is made of text, of the variable as it was, and of nothing else."""
-    if isinstance(value, cst.SimpleString):
-        return isinstance(value.evaluated_value, str)
-    if isinstance(value, cst.BinaryOperation):
-        joins = isinstance(value.operator, cst.Add)
-        return joins and _only_joins(site, value.left) and _only_joins(site, value.right)
-    return is_harmless(value, site.name_of)
-
-
 def _is_text(site: Site, value: cst.BaseExpression) -> bool:
     """Whether a value is text, or text behind what the variable held."""
     if isinstance(value, cst.BinaryOperation):
@@ -262,6 +306,15 @@ def _is_text(site: Site, value: cst.BaseExpression) -> bool:
 
 def _decide_guard(site: Site, node: cst.If) -> None:
     """Take a test out that guards nothing but patches which go."""
+    if tells_dtype(site, node):
+        group = site.group()
+        group.replace_statement(node)
+        site.rebuilt.add(node)
+        forget(site, node)
+        answer(site, node)
+        name = next(str(each.evaluated_value) for each in strings_in(node.test))
+        group.fixed(node.test, name, "tensors are natively of the dtype that they say")
+        return
     patches = guarded_patches(site, node)
     if not patches:
         return

@@ -470,6 +470,9 @@ def run_pair(
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the recordings in this folder.")
     ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1.0, metavar="SECONDS", help="Stop a side that takes longer.")
+    ] = None,
 ) -> None:
     """Run the old script, on stand-ins where it is legacy, and the migrated one, and compare them.
 
@@ -497,6 +500,8 @@ def run_pair(
                 choices=choices,
                 keep=keep,
                 factor=tolerance,
+                bisect=bisect,
+                timeout=timeout,
             )
         ]
     _print_parity([running.run(pair) for pair in pairs], output_format)

@@ -17,6 +17,7 @@ PATCHED = "environment patched"
 
 _WRAPS = "the Trainer wraps the model for several processes, as it should natively"
 PATCHES = {
+    "torch.finfo": "tensors are of the dtype that they say natively, so the limits of that dtype are right",
     "torch.cuda.is_bf16_supported": "the native device is asked itself, so nothing has to be pretended",
     "transformers.Trainer._wrap_model": _WRAPS,
     "transformers.modeling_utils.get_parameter_dtype": "parameters are of the dtype that they say natively",
@@ -109,7 +110,8 @@ def is_read(site: Site, setting: Setting) -> bool:
         if isinstance(other, Setting) and isinstance(other.statement, cst.AugAssign):
             return True
         if is_read_of(site, each) and not any(
-            isinstance(around, cst.If) and guarded_patches(site, around) for around in site.ancestors(each)
+            isinstance(around, cst.If) and (guarded_patches(site, around) or tells_dtype(site, around))
+            for around in site.ancestors(each)
         ):
             return True
     return False
@@ -139,11 +141,62 @@ def guarded_patches(site: Site, node: cst.If) -> list[tuple[cst.Assign, str]]:
     patches: list[tuple[cst.Assign, str]] = []
     for line in node.body.body:
         for small in line.body if isinstance(line, cst.SimpleStatementLine) else [None]:
-            target = small.targets[0].target if isinstance(small, cst.Assign) else None
-            name = site.name_of(target) if isinstance(target, cst.Attribute) else None
-            if not isinstance(small, cst.Assign) or name not in PATCHES:
+            if not isinstance(small, cst.Assign):
                 return []
-            patches.append((small, name))
+            name = _patched(site, small)
+            if name:
+                patches.append((small, name))
+            elif not _only_for_patches(site, small):
+                return []
     tested = [each for each in strings_in(node.test) if each.evaluated_value in DOWNCASTS]
     harmless = is_harmless(node.test, site.name_of)
     return patches if harmless and any(is_read_of(site, each) for each in tested) else []
+
+
+def _patched(site: Site, assign: cst.Assign) -> str:
+    """The function that an assignment patches; empty for any other assignment."""
+    target = assign.targets[0].target
+    name = site.name_of(target) if isinstance(target, cst.Attribute) else None
+    return name if name in PATCHES and name is not None else ""
+
+
+def _only_for_patches(site: Site, assign: cst.Assign) -> bool:
+    """Whether nothing but patches reads the name that an assignment gives."""
+    target = assign.targets[0].target
+    if not isinstance(target, cst.Name) or len(assign.targets) != 1:
+        return False
+    readers = [each for binding in site.names.bound_by(target) for each in site.names.references(binding)]
+    return is_harmless(assign.value, site.name_of) and all(
+        any(isinstance(around, cst.Assign) and _patched(site, around) for around in site.ancestors(reader))
+        for reader in readers
+    )
+
+
+def tells_dtype(site: Site, node: cst.If) -> bool:
+    """Whether a test of one of these switches does nothing but return the name of another dtype.
+
+    `if "XLA_USE_BF16" in os.environ: return "torch.bfloat16"`, before what the tensor itself says.
+    """
+    if not isinstance(node.test, cst.Comparison) or len(node.test.comparisons) != 1:
+        return False
+    key, target = node.test.left, node.test.comparisons[0]
+    if not isinstance(key, cst.SimpleString) or key.evaluated_value not in DOWNCASTS:
+        return False
+    inside = isinstance(target.operator, cst.In) and site.name_of(target.comparator) == "os.environ"
+    return inside and _returns_dtypes(node)
+
+
+def _returns_dtypes(node: cst.If) -> bool:
+    if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    for line in node.body.body:
+        if isinstance(line, cst.If):
+            if not _returns_dtypes(line):
+                return False
+            continue
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        value = small.value if isinstance(small, cst.Return) else None
+        text = value.evaluated_value if isinstance(value, cst.SimpleString) else ""
+        if not isinstance(text, str) or not text.startswith("torch."):
+            return False
+    return True

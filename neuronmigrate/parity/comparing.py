@@ -133,6 +133,8 @@ class _Judge:
             reason = f"shapes {list(row.shapes[0])} and {list(row.shapes[1])}"
             if "part of" in a.fields or "part of" in b.fields:
                 return _incomparable(row, f"{reason}: one process's part of a tensor")
+            if "sharding" in self.policy.numerics:
+                return _incomparable(row, f"{reason} (declared: sharding)")
             status = Status.DIVERGED if row.quantity in _SHAPED else Status.NOT_COMPARABLE
             return replace(row, status=status, reason=reason)
         dtype = coarser(*row.dtypes)
@@ -181,8 +183,8 @@ class _Judge:
 
     def _result(self, row: Row, a: Value, b: Value) -> Row:
         old, new = (each.tensor().tolist() if each.is_tensor else each.fields.get("value") for each in (a, b))
-        tolerance = self.policy.tolerance("float32", 0)
-        wider, declared = self.policy.declared("float32", 0)
+        tolerance = self.policy.tolerance("float32", row.step)
+        wider, declared = self.policy.declared("float32", row.step)
         status, reason = alike(old, new, tolerance)
         if status is Status.DIVERGED and declared and alike(old, new, wider)[0].fine:
             status, reason = Status.EXPLAINED, f"declared: {declared}"

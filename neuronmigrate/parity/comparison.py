@@ -134,6 +134,8 @@ class EventDifference:
     second: str
     status: Status
     reason: str = ""
+    times: int = 1
+    """How often it differs so; `step` is that of the first time."""
 
 
 @dataclass(frozen=True)

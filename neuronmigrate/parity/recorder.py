@@ -33,6 +33,7 @@ import random
 import re
 import struct
 import sys
+import sysconfig
 import threading
 import time
 import types
@@ -149,7 +150,8 @@ class Store:
 
     def keep(self, digest: str, dtype: str, shape: List[int], content: bytes) -> Optional[Tuple[str, str]]:
         """File and key under which a content stands, once however often it comes; None over the limit."""
-        key = f"{digest}-{dtype}-{len(content)}"
+        # One content may come in two shapes, and each is read back as it was.
+        key = f"{digest}-{dtype}-{'x'.join(map(str, shape))}"
         if key not in self.kept:
             if self.bytes + len(content) > self.options.megabytes << 20:
                 return None
@@ -984,7 +986,7 @@ class Recorder:
             if isinstance(value, torch.Tensor):
                 self.put("result", name, "end", "", value)
             else:
-                self.store.line(kind="result", name=name, value=value)
+                self.store.line(kind="result", name=name, step=self.step, value=value)
         self._put_random("end")
         self.store.line(kind="counts", step=self.step, counts=dict(self.counts))
         error = getattr(sys, "last_value", None)
@@ -1469,6 +1471,37 @@ def _division(recorder: Recorder, usual: Callable[..., Any], times: bool) -> Cal
     return divide
 
 
+_LIBRARIES = tuple(
+    os.path.join(path, "")
+    for path in {*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
+)
+_TORCH = os.path.join(os.path.dirname(torch.__file__), "")
+_HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+"""The package that this file belongs to, if it does."""
+_IS_PACKAGED = os.path.basename(_HERE[:-1]) == "neuronmigrate"
+
+
+def asked_by_script() -> bool:
+    """Whether the script asked for what is called just now, itself or through one function of a library.
+
+    What libraries seed and cast by themselves is theirs, and differs between old and new ones.
+    """
+    frame = sys._getframe(2)
+    libraries = 0
+    while frame is not None and libraries < 2:
+        path = frame.f_code.co_filename
+        own = path == __file__ or (_IS_PACKAGED and path.startswith(_HERE))
+        if own and path != __file__:
+            return False  # a stand-in for a legacy library
+        if not own and not path.startswith((_TORCH, "<")):
+            if not path.startswith(_LIBRARIES):
+                return True
+            if not path.endswith("contextlib.py"):
+                libraries += 1
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
 def _tell_seed(recorder: Recorder, value: Any) -> None:
     recorder.note_event("seed", value=int(value))
 
@@ -1478,7 +1511,8 @@ def _hook_settings(recorder: Recorder) -> None:
 
     @functools.wraps(seed)
     def manual_seed(value: Any) -> Any:
-        recorder.note_event("seed", value=int(value))
+        if asked_by_script():
+            recorder.note_event("seed", value=int(value))
         return seed(value)
 
     for owner in (torch, torch.random):
@@ -1493,6 +1527,8 @@ def _hook_settings(recorder: Recorder) -> None:
 
     @functools.wraps(enter)
     def entered(region: Any) -> Any:
+        if not asked_by_script():
+            return enter(region)
         dtype = str(getattr(region, "fast_dtype", "")).replace("torch.", "")
         enabled = bool(getattr(region, "_enabled", True))
         # Libraries switch it off around sensitive parts; where it was not on, nothing is done by that.
@@ -1532,15 +1568,19 @@ def _dropout(recorder: Recorder) -> Callable[..., torch.Tensor]:
 # What is hooked when the script imports it
 
 
-def _later_transformers(recorder: Recorder, module: Any) -> None:
-    mixin = module.GenerationMixin
-    usual = mixin.generate
+def _later_generate(recorder: Recorder, module: Any) -> None:
+    """The classes of a module that generate: Transformers' mixin, and those that Optimum Neuron had."""
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and "generate" in vars(kind):
+            recorder.replace(kind, "generate", _generating(recorder, vars(kind)["generate"]))
 
+
+def _generating(recorder: Recorder, usual: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(usual)
     def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
         return recorder.generate(usual, model, args, kwargs)
 
-    recorder.replace(mixin, "generate", generate)
+    return generate
 
 
 def _later_safetensors(recorder: Recorder, module: Any) -> None:
@@ -1588,7 +1628,14 @@ def _later_xla(recorder: Recorder, module: Any) -> None:
 
 
 _LATER: Dict[str, Callable[[Recorder, Any], None]] = {
-    "transformers.generation.utils": _later_transformers,
+    "transformers.generation.utils": _later_generate,
+    "optimum.neuron.generation.utils": _later_generate,
+    "optimum.neuron.modeling": _later_generate,
+    "optimum.neuron.modeling_decoder": _later_generate,
+    "optimum.neuron.models.inference.backend.modules.generation.generation_utils": _later_generate,
+    "optimum.neuron.models.inference.nxd.backend.modules.generation.generation_utils": _later_generate,
+    "neuronmigrate.runtime.legacy.optimum.decoder": _later_generate,
+    "neuronmigrate.runtime.legacy.optimum.seq2seq": _later_generate,
     "safetensors.torch": _later_safetensors,
     "torch_xla.core.xla_model": _later_xla,
     "neuronmigrate.runtime.legacy.xla.model": _later_xla,

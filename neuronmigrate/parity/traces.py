@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neuronmigrate.parity.comparison import EventDifference, Status
 from neuronmigrate.parity.recording import Rank, number
@@ -36,8 +36,11 @@ class Event:
         return f"{self.kind}: {self.words}" if self.words else self.kind
 
 
-def events_of(rank: Rank) -> list[Event]:
-    """The events of a process that two runs can be judged by."""
+def events_of(rank: Rank, settings: frozenset[str] | None = None) -> list[Event]:
+    """The events of a process that two runs can be judged by.
+
+    Of an optimizer's settings, those of `settings` are told: a newer torch has more of them. None: all.
+    """
     found: list[Event] = []
     reducing: tuple[str, str, float] | None = None
     for fields in rank.events:
@@ -54,13 +57,15 @@ def events_of(rank: Rank) -> list[Event]:
             reducing = what, op, elements
             found.append(Event(kind, f"{op} of {elements:.0f} {what}", step, order))
             continue
-        words = _words(kind, fields)
+        words = _words(kind, fields, settings)
         if words is None:
             continue
         reducing = None
         event = Event(kind, words, step, order)
         # Seeding twice is seeding once, and so is entering the same region again.
         if kind in ("seed", "autocast") and found and found[-1].told == event.told:
+            continue
+        if kind == "autocast" and words == "off" and not any(each.kind == kind for each in found):
             continue
         found.append(event)
     return found
@@ -81,7 +86,7 @@ def _op(fields: Fields, world: float) -> str:
     return op
 
 
-def _words(kind: str, fields: Fields) -> str | None:
+def _words(kind: str, fields: Fields, settings: frozenset[str] | None) -> str | None:
     """What an event says; None for one that nothing is judged by."""
     if kind == "seed":
         return f"{fields.get('value')}"
@@ -97,16 +102,31 @@ def _words(kind: str, fields: Fields) -> str | None:
     if kind == "epoch":
         return f"loader {fields.get('loader')}, {fields.get('batches')} batches"
     if kind == "optimizer step":
-        settings = fields.get("settings")
-        rule = settings if isinstance(settings, Mapping) else {}
-        said = ", ".join(f"{name}={value}" for name, value in rule.items() if name not in _HOW)
+        passes = number(fields.get("backwards", 1))
         return (
-            f"{fields.get('optimizer')} of {fields.get('parameters')} parameters after "
-            f"{fields.get('backwards')} backward passes ({said})"
+            f"{fields.get('optimizer')} of {fields.get('parameters')} parameters after {passes:.0f} backward "
+            f"pass{'es' if passes != 1 else ''} ({_rule(fields, settings)})"
         )
     if kind == "save":
         return f"{fields.get('tensors')} tensors, {fields.get('elements')} elements, keys {_keys(fields)}"
     return None
+
+
+def _rule(fields: Fields, settings: frozenset[str] | None) -> str:
+    given = fields.get("settings")
+    rule = given if isinstance(given, Mapping) else {}
+    told = [name for name in rule if name not in _HOW and (settings is None or name in settings)]
+    return ", ".join(f"{name}={rule[name]}" for name in told)
+
+
+def _setting_names(rank: Rank) -> frozenset[str]:
+    """Settings that an optimizer of the process has."""
+    found: set[str] = set()
+    for fields in rank.events:
+        given = fields.get("settings")
+        if isinstance(given, Mapping):
+            found |= set(given)
+    return frozenset(found)
 
 
 def _keys(fields: Fields) -> str:
@@ -134,16 +154,45 @@ def compare(
     `agreeing_steps` are the optimizer steps whose gradients agree on all processes: there it makes no
     difference how they were reduced.
     """
-    a, b = events_of(first)[:LONGEST], events_of(second)[:LONGEST]
+    settings = _setting_names(first) & _setting_names(second)
+    a, b = events_of(first, settings)[:LONGEST], events_of(second, settings)[:LONGEST]
     matcher = difflib.SequenceMatcher(
         None, [each.told for each in a], [each.told for each in b], autojunk=False
     )
-    found = []
+    found = _placements(first, second)
     for tag, a0, a1, b0, b1 in matcher.get_opcodes():
         if tag != "equal":
             for old, new in _pairs(a[a0:a1], b[b0:b1]):
                 found.append(_difference(first.number, old, new, numerics, agreeing_steps))
-    return found
+    return _counted(found)
+
+
+def _placements(first: Rank, second: Rank) -> list[EventDifference]:
+    """Models that the old side puts on the device and the new one leaves on the CPU.
+
+    The other way round says nothing: stand-ins compute on the CPU what the legacy class had on the device.
+    """
+    devices = [
+        {str(each.get("model")): str(each.get("device")) for each in side.events if each["event"] == "model"}
+        for side in (first, second)
+    ]
+    return [
+        EventDifference(
+            "model", first.number, 0, f"{name} on the device", f"{name} on the CPU", Status.DIVERGED
+        )
+        for name, device in devices[0].items()
+        if device == "accelerator" and devices[1].get(name) == "cpu"
+    ]
+
+
+def _counted(found: Sequence[EventDifference]) -> list[EventDifference]:
+    """What differs at every step is told once, with the number of times."""
+    counted: dict[tuple[object, ...], EventDifference] = {}
+    for each in found:
+        key = each.event, each.first, each.second, each.status, each.reason
+        known = counted.get(key)
+        counted[key] = each if known is None else replace(known, times=known.times + 1)
+    return list(counted.values())
 
 
 def _pairs(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[Event | None, Event | None]]:
@@ -177,6 +226,8 @@ def _difference(
     excuse = _EXCUSES.get(one.kind, "")
     if excuse in numerics:
         status, reason = Status.EXPLAINED, f"declared: {excuse}"
+    elif one.kind == "reduction" and one.words.endswith(" values") and "sharding" in numerics:
+        status, reason = Status.EXPLAINED, "declared: sharding"
     elif one.kind == "reduction" and one.words.endswith("gradients") and one.step in agreeing:
         status, reason = Status.EXPLAINED, "the gradients of this step agree on every process"
     return EventDifference(

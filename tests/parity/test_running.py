@@ -167,3 +167,10 @@ def test_a_side_that_fails_is_no_verdict(typed: TypedCommand) -> None:
     found = run(Pair(before, after, devices=1))
     assert found.exit_code == 2
     assert "ended with rank 0: ValueError" in found.reason
+
+
+def test_a_side_that_does_not_end(typed: TypedCommand) -> None:
+    before = _script(typed.folder, "before.py", "while True:\n    pass\n")
+    after = _script(typed.folder, "after.py", "import torch\n")
+    _, err = typed("run", "--before", before, "--after", after, "--timeout", "1", code=2)
+    assert "before.py: is not over after 1 seconds" in err
