@@ -131,6 +131,14 @@ def test_shapes(tmp_path: Path, quantity: str, status: Status) -> None:
     assert compare(a, b).rows[0].status is status
 
 
+def test_the_same_numbers_in_two_shapes(tmp_path: Path) -> None:
+    """They are kept once, and each is read in its own shape."""
+    values = torch.arange(6.0)
+    found = of_tensors(tmp_path, {"flat": values, "table": values.reshape(2, 3)})
+    shapes = [tuple(value.tensor().shape) for value in found.first.values]
+    assert shapes == [(6,), (2, 3)]
+
+
 def _generated(made: Written, tokens: list[int], scores: list[list[float]]) -> None:
     made.tensor("tokens", "generate", torch.tensor([tokens]))
     for step, values in enumerate(scores):
