@@ -27,6 +27,7 @@ import importlib.machinery
 import inspect
 import json
 import math
+import multiprocessing.util
 import os
 import platform
 import random
@@ -288,7 +289,7 @@ def _quietly(act: Callable[..., Any]) -> Callable[..., None]:
     @functools.wraps(act)
     def guarded(self: Recorder, *args: object, **kwargs: object) -> None:
         local = self.local
-        if local.busy or not self.active:
+        if local.busy or not self._awake():
             return
         local.busy = True
         try:
@@ -1240,7 +1241,13 @@ def begin(options: Options, about: Optional[Line] = None) -> Recorder:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(recorder.end)
+    # A process of multiprocessing leaves without what atexit holds.
+    multiprocessing.util.register_after_fork(recorder, _end_with_process)
     return recorder
+
+
+def _end_with_process(recorder: Recorder) -> None:
+    multiprocessing.util.Finalize(None, recorder.end, exitpriority=0)
 
 
 def _hook_modules(recorder: Recorder) -> None:
