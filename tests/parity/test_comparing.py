@@ -194,6 +194,13 @@ def test_losses(tmp_path: Path) -> None:
     json.dumps(as_data(broken), allow_nan=False)
 
 
+def test_what_one_side_does_not_save(tmp_path: Path) -> None:
+    a = of_tensors(tmp_path / "a", {"w": torch.ones(2), "b": torch.ones(1)}, "saved")
+    b = of_tensors(tmp_path / "b", {"w": torch.ones(2)}, "saved")
+    assert _status(a, b) is Status.DIVERGED
+    assert _status(a, b, numerics=frozenset(["format"])) is Status.EXPLAINED
+
+
 def test_nothing_is_judged_under_other_settings(tmp_path: Path) -> None:
     a = _with_losses(tmp_path / "a", [1.0], {"seed": 1})
     b = _with_losses(tmp_path / "b", [1.0], {"seed": 2})
