@@ -500,6 +500,7 @@ def run_pair(
                 choices=choices,
                 keep=keep,
                 factor=tolerance,
+                bisect=bisect,
                 timeout=timeout,
             )
         ]

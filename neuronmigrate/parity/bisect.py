@@ -20,7 +20,7 @@ from neuronmigrate.parity import comparing, hunks
 from neuronmigrate.parity.comparison import Blame, Comparison, Culprit, Status
 from neuronmigrate.parity.hunks import Difference, Hunk
 from neuronmigrate.parity.recording import Recording, read
-from neuronmigrate.parity.running import Choices
+from neuronmigrate.parity.running import Choices, Pair
 from neuronmigrate.parity.tolerance import Policy
 from neuronmigrate.parity.warm import Warm
 from neuronmigrate.plan import Result
@@ -175,6 +175,36 @@ class Search:
             if not any(out.glob("rank*.jsonl")):
                 return Answer.UNKNOWN
             return answer(comparing.compare(self.recording, read(out), self.policy))
+
+
+def blame(pair: Pair, recording: Recording, policy: Policy, devices: int | None) -> Blame:
+    """Search for the hunks that make two scripts differ, whose old side was recorded."""
+    try:
+        with Warm() as warm:
+            search = Search(
+                pair.before,
+                pair.after,
+                recording,
+                policy,
+                warm,
+                arguments=pair.arguments,
+                devices=devices,
+                release=pair.release,
+                choices=pair.choices,
+            )
+            return search.blame(_written(pair))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return Blame((), 0, f"a side cannot be cut into hunks: {error}")
+
+
+def _written(pair: Pair) -> tuple[Result, ...]:
+    """What a rewrite makes of the old side today."""
+    from neuronmigrate import files, run
+    from neuronmigrate.config import Settings
+
+    folder = pair.before.resolve().parent
+    settings = Settings(from_version=pair.release or "")
+    return run.run(files.discover([folder], settings, root=folder), settings, run.engine()).results
 
 
 def answer(found: Comparison) -> Answer:

@@ -154,7 +154,8 @@ class Store:
 
     def keep(self, digest: str, dtype: str, shape: List[int], content: bytes) -> Optional[Tuple[str, str]]:
         """File and key under which a content stands, once however often it comes; None over the limit."""
-        key = f"{digest}-{dtype}-{len(content)}"
+        # One content may come in two shapes, and each is read back as it was.
+        key = f"{digest}-{dtype}-{'x'.join(map(str, shape))}"
         if key not in self.kept:
             if self.bytes + len(content) > self.options.megabytes << 20:
                 return None

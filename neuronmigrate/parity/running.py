@@ -9,13 +9,12 @@ import ast
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,6 @@ from neuronmigrate.runtime.launch import Orders, check, command, environment
 
 if TYPE_CHECKING:
     from neuronmigrate.parity.comparison import Comparison
-    from neuronmigrate.parity.recording import Recording
 
 RECORDER = Path(__file__).with_name("recorder.py")
 
@@ -173,7 +171,7 @@ class Pair:
     after: Path
     arguments: tuple[str, ...] = ()
     devices: int | None = None
-    """Processes of each side; None: two if the old side reduces over processes, else one."""
+    """Processes of each side; None: two if the old side starts a process group, else one."""
     release: str | None = None
     legacy: bool | None = None
     """Whether the old side runs on stand-ins; None: if it holds a legacy name."""
@@ -187,6 +185,8 @@ class Pair:
     """Folder for the two recordings; None: they are removed."""
     factor: float = 1.0
     """Times all tolerances."""
+    bisect: bool = False
+    """Whether the hunk is searched for that brings a difference in."""
     timeout: float | None = None
     """Seconds that a side may take."""
 
@@ -218,6 +218,7 @@ def run(pair: Pair) -> Comparison:
     Each side runs in a fresh folder, its arguments as they stand. Raises UserError if a side cannot be run.
     """
     from neuronmigrate.parity import comparing
+    from neuronmigrate.parity.comparison import Status
     from neuronmigrate.parity.recording import read
     from neuronmigrate.parity.tolerance import Policy
 
@@ -229,16 +230,18 @@ def run(pair: Pair) -> Comparison:
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
         kept = pair.keep.absolute() if pair.keep else Path(folder)
         devices = pair.devices
-        before = _side(pair, kept, "before", devices)
-        if devices is None and _reduces(read(before)):
+        if devices is None and asks_for_group(pair.before):
             devices = 2
-            shutil.rmtree(before)
-            before = _side(pair, kept, "before", devices)
+        before = _side(pair, kept, "before", devices)
         after = _side(pair, kept, "after", devices)
         labels = str(pair.before), str(pair.after)
-        return comparing.compare(
-            read(before), read(after), policy, labels=labels, aligned=aligned(pair, devices)
-        )
+        first = read(before)
+        found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
+        if pair.bisect and found.status is Status.DIVERGED:
+            from neuronmigrate.parity.bisect import blame
+
+            return replace(found, blame=blame(pair, first, policy, devices))
+        return found
 
 
 def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
@@ -310,10 +313,17 @@ def _names(node: ast.AST) -> list[str]:
     return []
 
 
-def _reduces(recording: Recording) -> bool:
-    from neuronmigrate.parity.traces import lone_reductions
-
-    return any(lone_reductions(rank) for rank in recording.ranks.values())
+def asks_for_group(script: Path) -> bool:
+    """Whether a script, or a module beside it, starts a process group, which one process alone cannot."""
+    for path in [script, *script.parent.glob("*.py")]:
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and "init_process_group" in ast.unparse(node.func):
+                return True
+    return False
 
 
 def declared(pair: Pair) -> frozenset[str]:

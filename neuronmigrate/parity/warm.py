@@ -1,7 +1,7 @@
 """Records many runs one after the other, without importing torch anew for each.
 
 A process imports the heavy libraries once and forks for every run, so that the search for a cause takes
-seconds where it took minutes. A forked run is prepared as one of `neuronmigrate run` is, and torch has computed
+seconds where it took minutes. A forked run is prepared as one of `neuronmigrate run` is, and torch computed
 nothing before the fork. Where the system cannot fork, each run starts a Python of its own.
 """
 
@@ -172,9 +172,11 @@ def _be_the_program(request: Mapping[str, object], rank: int, world: int, port: 
         code = _program(request, rank, world, port)
         # Like Python at its end: what is registered to run there, newest first.
         atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:
         os._exit(code)
 
 

@@ -6,7 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from neuronmigrate.parity.comparison import Comparison, Measures, Row, Side, Status, as_data
+from neuronmigrate.parity.comparison import (
+    OUTCOMES,
+    Blame,
+    Comparison,
+    Culprit,
+    Measures,
+    Row,
+    Side,
+    Status,
+    as_data,
+)
 from neuronmigrate.report.view import Line, printable
 
 STYLES = {
@@ -54,7 +64,15 @@ def _text(found: Comparison) -> Iterator[Line]:
     if found.divergence is not None:
         yield (("first divergence", "bold"), (f": {printable(found.divergence.title)}", ""))
         yield ((f"  {printable(row_line(found.divergence))}", ""),)
-    bad = [row for row in found.rows if row.status in (Status.DIVERGED, Status.EXPLAINED)]
+    if found.blame is not None:
+        yield (("brought in by", "bold"),)
+        for words in blame_lines(found.blame):
+            yield ((f"  {printable(words)}", ""),)
+        for culprit in found.blame.culprits:
+            for sign, lines, style in (("-", culprit.old, "red"), ("+", culprit.new, "green")):
+                for line in lines.splitlines():
+                    yield ((f"    {sign} {printable(line)}", style),)
+    bad = told_rows(found)
     for row in bad[:LISTED]:
         yield (
             (f"  {row.status.value}", STYLES[row.status]),
@@ -115,6 +133,10 @@ def _markdown(found: Comparison) -> Iterator[str]:
     if found.divergence is not None:
         yield ""
         yield f"First divergence: {cell(found.divergence.title)}: {cell(row_line(found.divergence))}"
+    if found.blame is not None:
+        yield ""
+        for words in blame_lines(found.blame):
+            yield f"- {cell(words)}"
     if found.events:
         yield ""
         yield "| event | step | rank | before | after | status |"
@@ -151,6 +173,15 @@ def side_line(side: Side) -> str:
     torch = side.versions.get("torch", "?")
     processes = f", {side.world} processes" if side.world > 1 else ""
     return f"{side.label}: {side.device}, torch {torch}{processes}"
+
+
+def told_rows(found: Comparison) -> list[Row]:
+    """The rows that are told one by one: what diverged or is explained, and outcomes without a verdict."""
+    told = (Status.DIVERGED, Status.EXPLAINED)
+    undecided = (
+        row for row in found.rows if row.status is Status.NOT_COMPARABLE and row.quantity in OUTCOMES
+    )
+    return [*(row for row in found.rows if row.status in told), *undecided]
 
 
 def worst_of(rows: Sequence[Row]) -> Status:
@@ -209,4 +240,33 @@ def measures_line(found: Measures, tolerance: float) -> str:
     return ", ".join(parts)
 
 
-FORMATS = {"text": text, "json": json_lines, "markdown": markdown}
+def blame_lines(found: Blame) -> Iterator[str]:
+    """What a search for the cause found, in lines."""
+    for each in found.culprits:
+        yield f"{each.path}:{each.line}: {culprit_line(each)}"
+    if found.reason:
+        yield f"{'' if found.culprits else 'no hunk is named: '}{found.reason}"
+    yield f"{found.runs} mixtures of both sides were run"
+
+
+def culprit_line(found: Culprit) -> str:
+    """Who wrote a hunk."""
+    names = ", ".join(found.codemods)
+    if found.by_hand:
+        return (
+            f"another text than {names or 'neuronmigrate'} writes here"
+            if names
+            else "not written by neuronmigrate"
+        )
+    return f"written by {names}" if names else "written by neuronmigrate"
+
+
+def html(found: Sequence[Comparison]) -> Iterator[Line]:
+    """One page with loss curves and error heat maps."""
+    # It needs jinja2, which comes with torch and not with neuronmigrate alone.
+    from neuronmigrate.report import parity_page
+
+    return parity_page.html(found)
+
+
+FORMATS = {"text": text, "json": json_lines, "markdown": markdown, "html": html}

@@ -10,13 +10,13 @@ import sys
 import types
 
 import torch
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 
 def install() -> None:
     """Name the device; called once, before the program, when its stand-ins are active."""
     from neuronmigrate.runtime.legacy.xla import redirect
 
-    torch.utils.rename_privateuse1_backend("neuron")
     module = types.ModuleType("torch.neuron")
     functions: dict[str, object] = {
         "_is_in_bad_fork": lambda: False,
@@ -26,15 +26,15 @@ def install() -> None:
         "set_device": _nothing,
         "synchronize": _nothing,
         "empty_cache": _nothing,
-        "manual_seed": torch.manual_seed,
-        "manual_seed_all": torch.manual_seed,
+        "manual_seed": torch.default_generator.manual_seed,
+        "manual_seed_all": torch.default_generator.manual_seed,
         "get_rng_state": _state,
         "set_rng_state": _set_state,
     }
     for name, function in functions.items():
         setattr(module, name, function)
     sys.modules["torch.neuron"] = module
-    torch._register_device_module("neuron", module)
+    _setup_privateuseone_for_python_backend("neuron", backend_module=module)
     redirect.install()
     redirect.MEANS_CPU.add("neuron")
     if torch.distributed.is_available():

@@ -198,37 +198,20 @@ FAULTS = (
     Change("loop", "head frozen", "optimizer = torch", "model.head.requires_grad_(False)\noptimizer = torch"),
     Change("loop", "scores not normalized", ".float().softmax(-1).cpu()", ".float().cpu()"),
     # Generation
-    Change(
-        "generate",
-        "sampled for greedy",
-        "max_new_tokens=16, do_sample=False",
-        "max_new_tokens=16, do_sample=True",
-    ),
-    Change(
-        "generate",
-        "greedy for sampled",
-        "max_new_tokens=8, do_sample=True",
-        "max_new_tokens=8, do_sample=False",
-    ),
+    Change("generate", "sampled for greedy", "do_sample=False", "do_sample=True"),
     Change("generate", "padded on the right", 'padding_side="left"', 'padding_side="right"'),
     Change(
         "generate",
         "attention mask lost",
-        "model.generate(**inputs, max_new_tokens=16",
-        "model.generate(inputs['input_ids'], attention_mask=torch.ones_like(inputs['input_ids']), max_new_tokens=16",
+        "model.generate(**inputs, ",
+        "model.generate(inputs['input_ids'], attention_mask=torch.ones_like(inputs['input_ids']), ",
     ),
     Change("generate", "fewer new tokens", "max_new_tokens=16", "max_new_tokens=15"),
     Change("generate", "max_length for max_new_tokens", "max_new_tokens=16", "max_length=16 + 4"),
-    Change("generate", "repetition penalty lost", ", repetition_penalty=1.2", ""),
+    Change("generate", "penalty for repetitions", "max_new_tokens=16", "max_new_tokens=16, repetition_penalty=1.2"),
     Change("generate", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
-    Change("generate", "temperature lost", ", temperature=0.7", ""),
-    Change("generate", "top_k by default", ", top_k=8", ""),
-    Change(
-        "generate",
-        "beams for greedy",
-        "max_new_tokens=16, do_sample=False",
-        "max_new_tokens=16, num_beams=2, do_sample=False",
-    ),
+    Change("generate", "two beams", "max_new_tokens=16", "max_new_tokens=16, num_beams=2"),
+    Change("generate", "no repeated pairs", "max_new_tokens=16", "max_new_tokens=16, no_repeat_ngram_size=2"),
     # Inference
     Change("classify", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
     Change(
