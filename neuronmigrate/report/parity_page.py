@@ -17,7 +17,7 @@ from neuronmigrate.report.comparison import (
 )
 from neuronmigrate.report.view import Line
 
-LISTED = 200
+LISTED = 60
 """Differences that are told one by one."""
 COLOURS = (
     (0.0, "#d9ead9", "equal"),

@@ -27,6 +27,8 @@ class Base:
     name: str
     devices: int = 1
     release: str = "0.4.5"
+    model: str = ""
+    """Variable with the folder of the model that it loads."""
 
     @property
     def before(self) -> Path:
@@ -66,12 +68,12 @@ class Change:
 BASES = {
     base.name: base
     for base in (
-        Base("classify"),
-        Base("embed"),
-        Base("generate", release="0.3.0"),
+        Base("classify", model="CLASSIFIER"),
+        Base("embed", model="CLASSIFIER"),
+        Base("generate", release="0.3.0", model="CHAT"),
         Base("loop"),
         Base("ranks", devices=2),
-        Base("translate"),
+        Base("translate", model="TRANSLATOR"),
     )
 }
 
