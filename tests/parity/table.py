@@ -149,7 +149,7 @@ def _names(blame: Blame, change: Change) -> bool:
     lines = set(range(start, start + max(change.new.count("\n"), 1)))
     if lines & set(range(culprit.new_line, culprit.new_line + max(culprit.new.count("\n"), 1))):
         return True
-    return any(f"{name}(" in culprit.new for name in _around(change.apply(after), start))
+    return any(f"{name}(" in culprit.new for name in _around(after, start))
 
 
 def _around(text: str, line: int) -> list[str]:
