@@ -51,7 +51,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Change:
-    """One edit of a migrated program."""
+    """One edit of a migrated program; an empty text is no edit."""
 
     base: str
     name: str
@@ -60,6 +60,8 @@ class Change:
 
     def apply(self, after: str) -> str:
         """The edited program. Raises ValueError where the text does not stand exactly once."""
+        if not self.old:
+            return after
         if after.count(self.old) != 1:
             raise ValueError(f"{self.base}: {self.name}: stands {after.count(self.old)} times: {self.old!r}")
         return after.replace(self.old, self.new)
