@@ -399,7 +399,7 @@ def _counts(rank: Rank) -> dict[str, int]:
 
 
 def _agreeing_steps(rows: Iterable[Row]) -> frozenset[int]:
-    """Optimizer steps whose gradients agree on all processes: all of them at the first steps, their norms later."""
+    """Optimizer steps whose gradients agree on all processes; of later steps only the norms are there."""
     found: dict[int, bool] = {}
     for row in rows:
         if row.quantity in ("gradient", "gradient norm", "norm before clipping"):
