@@ -14,6 +14,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.environment import ANSWERED
 from neuronmigrate.folding import Folding, Value
 from neuronmigrate.site import Site, Use
 
@@ -58,7 +59,7 @@ def decide_file(site: Site) -> None:
             if read is not None:
                 known[read[0]] = read[1]
                 found[read[0]] = name
-                site.answered_texts.add(text)
+                site.notes.setdefault(ANSWERED, set()).add(text)
     if not known:
         return
     group = site.group(next((each for each in site.uses if each.call in known), None))

@@ -21,6 +21,8 @@ import libcst as cst
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.edits import Statement
+from neuronmigrate.facts import Producer
+from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import (
     COMPILER,
     EXPORT,
@@ -1085,8 +1087,35 @@ class Embeddings(_Compiled):
         why = "AutoModel loads the original checkpoint, without an export"
         return f"{why}; the last token is picked at its calls" if calls else why
 
+    def written(self, site: Site, group: Group, load: Load) -> cst.BaseExpression:
+        model = super().written(site, group, load)
+        if not self._is_shared(site, load):
+            return model
+        load.todo.append("it is a function of the inputs, as its calls may be those of something else")
+        helper = group.helper("last_token_states", _LAST_TOKEN)
+        return group.expression("functools.partial({helper}, {model})", helper=helper, model=model)
+
     def on_call(self, site: Site, group: Group, load: Load, call: cst.Call, method: str) -> Moved:
+        if self._is_shared(site, load):
+            return Moved(why="the state of the last token is picked by what it calls")
         return self._pick(site, group, call)
+
+    def _is_shared(self, site: Site, load: Load) -> bool:
+        """Whether a call may be of something else, and the object is called and nothing more."""
+        certain = True
+        for use in site.flow.uses_of(load.call).uses:
+            call, _ = self.called(site, use.node)
+            if call is None and use.kind not in (UseKind.BOUND, UseKind.DISCARDED):
+                return False
+            if call is not None:
+                if model_of(call) is not call.func:
+                    return False
+                makers = site.flow.origin_of(model_of(call))
+                certain = certain and makers.certain and all(map(self._made, makers.producers))
+        return not certain
+
+    def _made(self, producer: Producer) -> bool:
+        return self.is_maker(producer.name)
 
     def on_call_elsewhere(self, site: Site, group: Group, call: cst.Call, name: str, method: str) -> Moved:
         return self._pick(site, group, call)
@@ -1097,7 +1126,7 @@ class Embeddings(_Compiled):
             return Moved()
         seen.add(call)
         makers = site.flow.origin_of(model_of(call))
-        if not makers.certain or not all(self.is_maker(each.name) for each in makers.producers):
+        if not makers.certain or not all(map(self._made, makers.producers)):
             return Moved("it may call something else than this model as well")
         for arg in call.args:
             name = arg.keyword.value if arg.keyword is not None else ""

@@ -3,7 +3,8 @@
 What nothing reads any more goes, a statement at a time. The folder of compiled graphs has another name
 natively, `TORCH_NEURONX_NEFF_CACHE_DIR`. Of `NEURON_CC_FLAGS` the options of the compiler stay; those of the
 cache, which the compiler itself does not know, become variables of their own, and what is the default now or
-was for other chips goes. Tests of `XLA_USE_BF16` that guard nothing but a patch of Transformers go with it.
+was for other chips goes. Tests of `XLA_USE_BF16` go that guard a patch of Transformers, or the name of
+another dtype than a tensor says, and nothing else.
 
 Variables that somebody may still want, values that cannot be read, and every other place that names one
 are left to `hidden-name`.
@@ -18,7 +19,21 @@ import libcst as cst
 from neuronmigrate import catalogue, edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget, is_harmless
-from neuronmigrate.environment import ANSWERED, PATCHED, PATCHES, is_key, is_read_of
+from neuronmigrate.environment import (
+    ANSWERED,
+    DOWNCASTS,
+    PATCHED,
+    PATCHES,
+    Setting,
+    answer,
+    guarded_patches,
+    is_key,
+    is_read,
+    is_read_of,
+    setting_of,
+    strings_in,
+    tells_dtype,
+)
 from neuronmigrate.site import Group, Site
 
 codemod = Codemod(__name__)
@@ -26,7 +41,6 @@ codemod = Codemod(__name__)
 FLAGS = "NEURON_CC_FLAGS"
 FOLDER = "TORCH_NEURONX_NEFF_CACHE_DIR"
 CACHES = ("NEURON_COMPILE_CACHE_URI", "NEURON_COMPILE_CACHE_URL")
-DOWNCASTS = frozenset({"XLA_DOWNCAST_BF16", "XLA_USE_BF16"})
 # Whether these may go depends on how the script is started, or they do something still.
 KEPT = frozenset(
     {"NEURONCORE_GROUP_SIZES", "NEURONCORE_NUM_DEVICES", "NEURON_EXTRACT_GRAPHS_ONLY"}
@@ -60,24 +74,11 @@ TUNING = ("--disable-dge", "--enable-ccop", "--internal", "--tensorizer-options"
 WHY = "nothing reads it natively"
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A statement that sets a variable."""
-
-    statement: cst.Assign | cst.AugAssign | cst.Expr
-    key: cst.SimpleString
-    value: cst.BaseExpression
-
-    @property
-    def name(self) -> str:
-        return str(self.key.evaluated_value)
-
-
 @codemod.once
 def decide(site: Site) -> None:
     """Answer for every statement of the file that sets a variable."""
     for key in site.nodes(cst.SimpleString):
-        setting = _setting(site, key)
+        setting = setting_of(site, key)
         if setting is None:
             continue
         if setting.name == FLAGS:
@@ -90,39 +91,6 @@ def decide(site: Site) -> None:
         _decide_guard(site, node)
 
 
-def _setting(site: Site, key: cst.SimpleString) -> Setting | None:
-    """The statement that sets the variable which a string names."""
-    if catalogue.env(str(key.evaluated_value)) is None or not is_key(site, key):
-        return None
-    around = site.parent(key)
-    call = site.parent(around) if isinstance(around, cst.Arg) else None
-    if isinstance(call, cst.Call):
-        statement = site.parent(call)
-        sets = site.name_of(call.func) in ("os.environ.setdefault", "os.putenv") and len(call.args) == 2
-        if sets and isinstance(statement, cst.Expr) and around is call.args[0]:
-            return Setting(statement, key, call.args[1].value)
-        return None
-    subscript = next((each for each in site.ancestors(key) if isinstance(each, cst.Subscript)), None)
-    target = site.parent(subscript) if subscript is not None else None
-    if isinstance(target, cst.AugAssign) and target.target is subscript:
-        return Setting(target, key, target.value)
-    statement = site.parent(target) if isinstance(target, cst.AssignTarget) else None
-    if isinstance(statement, cst.Assign) and len(statement.targets) == 1:
-        return Setting(statement, key, statement.value)
-    return None
-
-
-def _is_read(site: Site, setting: Setting) -> bool:
-    """Whether the file reads the variable as well, or adds to it."""
-    for each in site.nodes(cst.SimpleString):
-        if each.evaluated_value != setting.name or setting.statement in site.ancestors(each):
-            continue
-        other = _setting(site, each)
-        if is_read_of(site, each) or (other is not None and isinstance(other.statement, cst.AugAssign)):
-            return True
-    return False
-
-
 def _decide_unread(site: Site, setting: Setting) -> None:
     """Take a setting out that nothing reads."""
     entry = catalogue.env(setting.name)
@@ -132,7 +100,7 @@ def _decide_unread(site: Site, setting: Setting) -> None:
         return
     if setting.name == "PJRT_DEVICE" and edits.code_of(setting.value).strip("\"'").upper() != "NEURON":
         return
-    if _is_read(site, setting) or not is_harmless(setting.value, site.name_of):
+    if is_read(site, setting) or not is_harmless(setting.value, site.name_of):
         return
     group = site.group()
     _drop(site, group, setting)
@@ -142,17 +110,7 @@ def _decide_unread(site: Site, setting: Setting) -> None:
 def _drop(site: Site, group: Group, setting: Setting) -> None:
     group.replace_statement(setting.statement)
     forget(site, setting.statement)
-    _answer(site, setting.statement)
-
-
-def _answer(site: Site, node: cst.CSTNode) -> None:
-    """Let other codemods pass over the strings in code that is rewritten."""
-    answered = site.notes.setdefault(ANSWERED, set())
-    todo = [node]
-    while todo:
-        part = todo.pop()
-        todo.extend(part.children)
-        answered.add(part)
+    answer(site, setting.statement)
 
 
 def _decide_folder(site: Site, setting: Setting) -> None:
@@ -191,26 +149,32 @@ def _requoted(node: cst.SimpleString, text: str) -> str:
 
 def _decide_flags(site: Site, setting: Setting) -> None:
     """Leave the options that the native compiler knows."""
-    strings = [each for each in _strings(setting.value) if str(each.evaluated_value).lstrip().startswith("-")]
-    if not _only_joins(site, setting.value):
+    folder = _folder_behind(setting.value)
+    if folder is not None and is_harmless(folder[1], site.name_of):
+        _cut_folder(site, setting, *folder)
         return
+    strings = [
+        each for each in strings_in(setting.value) if str(each.evaluated_value).lstrip().startswith("-")
+    ]
+    if not _is_text(site, setting.value):
+        return  # what is put into it may be of the cache as well
     texts = {node: str(node.evaluated_value) for node in strings}
     sorted_out = {node: _sorted(text) for node, text in texts.items()}
     if any(each is None for each in sorted_out.values()):
         return
     gone = [flag for each in sorted_out.values() if each for flag in each.gone]
     if not gone:
-        _answer(site, setting.statement)  # the native compiler knows all of it
+        answer(site, setting.statement)  # the native compiler knows all of it
         return
     extra = [(name, value) for each in sorted_out.values() if each for name, value in each.variables]
     left = [flag for each in sorted_out.values() if each for flag in each.kept]
     group = site.group()
-    _answer(site, setting.statement)
+    answer(site, setting.statement)
     line = site.statement(setting.statement)
     for name, value in extra:
         template = f'os.environ["{name}"] = {{value}}\n'
         group.insert(line, group.statements(template, value=edits.string(value)))
-    if not left and _is_text(site, setting.value) and not _is_read(site, setting):
+    if not left and not is_read(site, setting):
         _drop(site, group, setting)
     else:
         for node, each in sorted_out.items():
@@ -235,6 +199,54 @@ def _decide_flags(site: Site, setting: Setting) -> None:
         group.review(setting.key, FLAGS, why, todo)
     else:
         group.fixed(setting.key, FLAGS, why)
+
+
+def _folder_behind(value: cst.BaseExpression) -> tuple[str, cst.BaseExpression] | None:
+    """The options in front of a folder that is worked out: `"-O1 --cache_dir=" + folder`, or an f-string."""
+    text, last = "", value
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Add):
+        text = str(value.left.evaluated_value) if isinstance(value.left, cst.SimpleString) else ""
+        last = value.right
+    elif isinstance(value, cst.FormattedString):
+        parts = list(value.parts)
+        fields = [each for each in parts if isinstance(each, cst.FormattedStringExpression)]
+        if len(fields) != 1 or fields[0].conversion or fields[0].format_spec:
+            return None
+        at = parts.index(fields[0])
+        texts = [
+            "".join(each.value for each in side if isinstance(each, cst.FormattedStringText))
+            for side in (parts[:at], parts[at + 1 :])
+        ]
+        if texts[1] and not texts[1][0].isspace():
+            return None  # the folder goes on behind it
+        head = texts[0].rstrip()
+        text, last = f"{texts[1]} {head}".strip() + texts[0][len(head) :], fields[0].expression
+    stripped = text.rstrip()
+    if not stripped.endswith(("--cache_dir=", "--cache_dir")) or (
+        stripped.endswith("--cache_dir") and stripped == text
+    ):
+        return None
+    return stripped.removesuffix("=").removesuffix("--cache_dir"), last
+
+
+def _cut_folder(site: Site, setting: Setting, text: str, folder: cst.BaseExpression) -> None:
+    """Give the folder a variable of its own."""
+    rest = _sorted(text)
+    if rest is None or rest.variables or isinstance(setting.statement, cst.Expr):
+        return
+    group = site.group()
+    answer(site, setting.statement)
+    line = site.statement(setting.statement)
+    group.insert(line, group.statements(f'os.environ["{FOLDER}"] = {{folder}}\n', folder=folder))
+    if rest.kept or is_read(site, setting):
+        space = " " if rest.kept and text[:1] == " " else ""
+        group.replace(setting.value, edits.string(space + " ".join(rest.kept)))
+    else:
+        _drop(site, group, setting)
+    todo = "check that it is a folder: an s3:// address has no counterpart"
+    group.review(
+        setting.key, FLAGS, f"the native backend reads the folder of compiled graphs from {FOLDER}", todo
+    )
 
 
 @dataclass(frozen=True)
@@ -281,27 +293,11 @@ def _sorted(text: str) -> _Sorted | None:
     return _Sorted(tuple(kept), tuple(gone), tuple(variables))
 
 
-def _strings(value: cst.CSTNode) -> list[cst.SimpleString]:
-    if isinstance(value, cst.SimpleString):
-        return [value]
-    return [each for child in value.children for each in _strings(child)]
-
-
-def _only_joins(site: Site, value: cst.BaseExpression) -> bool:
-    """Whether a value is made of text, of the variable as it was, and of nothing else."""
-    if isinstance(value, cst.SimpleString):
-        return isinstance(value.evaluated_value, str)
-    if isinstance(value, cst.BinaryOperation):
-        joins = isinstance(value.operator, cst.Add)
-        return joins and _only_joins(site, value.left) and _only_joins(site, value.right)
-    return is_harmless(value, site.name_of)
-
-
 def _is_text(site: Site, value: cst.BaseExpression) -> bool:
     """Whether a value is text, or text behind what the variable held."""
     if isinstance(value, cst.BinaryOperation):
         return _is_text(site, value.left) and _is_text(site, value.right)
-    reads = [each for each in _strings(value) if is_read_of(site, each)]
+    reads = [each for each in strings_in(value) if is_read_of(site, each)]
     return isinstance(value, cst.SimpleString) or [each.evaluated_value for each in reads] == [FLAGS]
 
 
@@ -310,31 +306,24 @@ def _is_text(site: Site, value: cst.BaseExpression) -> bool:
 
 def _decide_guard(site: Site, node: cst.If) -> None:
     """Take a test out that guards nothing but patches which go."""
-    if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+    if tells_dtype(site, node):
+        group = site.group()
+        group.replace_statement(node)
+        site.rebuilt.add(node)
+        forget(site, node)
+        answer(site, node)
+        name = next(str(each.evaluated_value) for each in strings_in(node.test))
+        group.fixed(node.test, name, "tensors are natively of the dtype that they say")
         return
-    patches = []
-    for line in node.body.body:
-        if not isinstance(line, cst.SimpleStatementLine):
-            return
-        for small in line.body:
-            target = small.targets[0].target if isinstance(small, cst.Assign) else None
-            if not isinstance(small, cst.Assign) or not isinstance(target, cst.Attribute):
-                return
-            if site.name_of(target) not in PATCHES:
-                return
-            patches.append((small, site.name_of(target) or ""))
-    names = [
-        str(each.evaluated_value)
-        for each in _strings(node.test)
-        if is_read_of(site, each) and str(each.evaluated_value) in DOWNCASTS
-    ]
-    if not patches or not names or not is_harmless(node.test, site.name_of):
+    patches = guarded_patches(site, node)
+    if not patches:
         return
+    names = [str(each.evaluated_value) for each in strings_in(node.test) if each.evaluated_value in DOWNCASTS]
     group = site.group()
     group.replace_statement(node)
     site.rebuilt.add(node)
     forget(site, node)
-    _answer(site, node)
+    answer(site, node)
     patched = site.notes.setdefault(PATCHED, set())
     for small, name in patches:
         patched.add(small)

@@ -2,7 +2,8 @@
 
 Nothing is compiled ahead of time for the native device, so a statement that only exports goes, with the
 configurations and submodels that were made for it and nothing else. Whoever loaded its output loads the
-original checkpoint, with the dtype that the export asked for. An export whose result is read further, a
+original checkpoint, with the dtype that the export asked for. A program that runs `optimum-cli export neuron`
+downloads the original into the folder that was exported to. An export whose result is read further, a
 comparison that decides something, and configurations of own architectures are marked.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, exports
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.loads.arguments import Load, Table, constant, unread
 from neuronmigrate.names import Binding
@@ -73,6 +74,22 @@ POSITIONS = {
     "export_neuronx": ("model_or_path", "config", "output"),
     "main_export": ("model_name_or_path", "output"),
 }
+
+
+@codemod.on(cst.ConcatenatedString, cst.FormattedString, cst.List, cst.SimpleString)
+def decide_command(
+    site: Site, node: cst.ConcatenatedString | cst.FormattedString | cst.List | cst.SimpleString
+) -> None:
+    """Let a command that exports into a folder download the original into it."""
+    export = exports.exported(site, node)
+    if export is None:
+        return
+    group = site.group()
+    group.replace(node, export.new)
+    todo = "what the folder holds now is the original: it is as large as that, and nothing is compiled"
+    if not export.known:
+        todo += "; where it exported a folder, that holds the original already"
+    group.review(node, export.found, "the original is downloaded into the folder that was exported to", todo)
 
 
 @codemod.uses(NAMES)

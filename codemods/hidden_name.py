@@ -14,7 +14,7 @@ import re
 
 import libcst as cst
 
-from neuronmigrate import catalogue, edits, probes
+from neuronmigrate import catalogue, edits, exports, probes
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.devices import FOREIGN
 from neuronmigrate.environment import ANSWERED
@@ -66,7 +66,7 @@ def decide(site: Site, node: cst.SimpleString | cst.FormattedString | cst.Concat
     if isinstance(parent, (cst.Expr, cst.ConcatenatedString, cst.FormattedStringExpression)):
         return
     text = _text(node)
-    if not text or len(text) > 20_000 or node in site.answered_texts:
+    if not text or len(text) > 20_000:
         return
     found = _module(site, node, text) or _variable(site, node, text) or _backend(site, node, text)
     if not found:
@@ -185,8 +185,8 @@ def _variable(site: Site, node: cst.BaseExpression, text: str) -> bool:
 
 
 def _command(site: Site, node: cst.BaseExpression, text: str) -> bool:
-    if " " not in text.strip():
-        return False
+    if " " not in text.strip() or exports.exported(site, node) is not None:
+        return False  # export-api answers for what is exported
     for part in _SEPARATORS.split(text.replace("\0", "x")):
         entry = catalogue.command(part.strip())
         if entry is not None and entry.kind == "package" and "install" not in part:

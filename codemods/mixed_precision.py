@@ -4,7 +4,8 @@
 dtype=torch.bfloat16)`; its own default would be float16. Scripts for Trainium also wrote
 `torch.autocast("cuda")` and patched `torch.cuda.is_bf16_supported`, because the legacy package caught that;
 natively it casts nothing, in silence. In a file that uses the legacy packages, and CUDA for nothing else,
-it becomes the Neuron device, and the patch goes; so do the patches of Transformers that stood in for it.
+it becomes the Neuron device, and the patch goes; so do the patches of Transformers that stood in for it. A
+gradient scaler stays as one that is switched off, since bfloat16 needs none.
 
 Marked is an autocast in a file that uses CUDA as well.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.codemod import Codemod
+from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.environment import PATCHED, PATCHES
 from neuronmigrate.plan import Numerics
@@ -26,6 +27,22 @@ AMP = ("torch_xla.amp.autocast", "torch_xla.amp.autocast_mode.autocast")
 AUTOCAST = frozenset({"torch.amp.autocast", "torch.amp.autocast_mode.autocast", "torch.autocast"})
 CUDA_AUTOCAST = frozenset({"torch.cuda.amp.autocast", "torch.cuda.amp.autocast_mode.autocast"})
 WHY = "the device casts to bfloat16, which is written out: its own default is float16"
+
+
+_SCALING = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled", "use_zero_grad")
+for _name in ("torch_xla.amp.GradScaler", "torch_xla.amp.grad_scaler.GradScaler"):
+    # What it was told about scaling (torch_xla/amp/grad_scaler.py, 2.1 to 2.9) has no effect any more.
+    codemod.symbol(
+        _name,
+        Call(
+            'torch.amp.GradScaler("neuron", enabled=False)',
+            args=_SCALING,
+            dropped=_SCALING,
+        ),
+        because="bfloat16 has the range of float32, so the scaler is there but scales nothing",
+        todo="check that the autocast around it is bfloat16: the device has no scaling for float16",
+        numerics=Numerics.REORDERED,
+    )
 
 
 @codemod.uses(AMP)

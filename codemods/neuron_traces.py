@@ -210,6 +210,7 @@ def _decide_file(site: Site) -> None:
         if each.refused:
             _mark(site, each)
     answered = {use for each in made for use in (each.use, *each.wrappers)}
+    answered |= _decide_handed_on(site, made, answered)
     for use in site.uses:
         if use.claim in (*TRACES, *REPLICAS, *BATCHES) and not use.stored:
             if use not in answered and is_annotation(site, use.chain):
@@ -219,6 +220,49 @@ def _decide_file(site: Site) -> None:
             elif use not in answered:
                 site.mark(use.whole, use.name, "it cannot be seen what becomes of it here", _advice(use))
             site.settled.add(use)
+
+
+def _decide_handed_on(site: Site, made: Sequence[Made], answered: set[Use | None]) -> set[Use | None]:
+    """Answer for what is done here with models that another module traces, which take CPU tensors there."""
+    found: set[Use | None] = set()
+    for use in site.uses:
+        arg = use.call.args[0] if use.call is not None and use.call.args else None
+        if use.claim not in (*BATCHES, *REPLICAS) or use in answered or arg is None or arg.star:
+            continue
+        if _is_traced_elsewhere(site, arg.value):
+            found.add(use)
+            group = site.group(use)
+            later = Made(use.call or cst.Call(use.chain), wrappers=[use])
+            _write_wrappers(site, group, later)
+            _answer_wrappers(site, group, later)
+    own = {call for each in made for call, _, _ in each.saves}
+    for call in site.names.calls:
+        saved = _saved(site, call)
+        if saved is not None and call not in own and _is_traced_elsewhere(site, saved[0]):
+            group = site.group()
+            later = Made(call, saves=[(call, *saved)])
+            _write_saves(site, group, later, group.helper("to_device", TO_DEVICE))
+            _answer_saves(group, later)
+    return found
+
+
+def _is_traced_elsewhere(site: Site, value: cst.BaseExpression) -> bool:
+    """Whether a value is certainly a trace of another module."""
+    origins = site.flow.origin_of(value)
+    return origins.certain and all(
+        each.called and each.name in TRACES and each.node is None for each in origins.producers
+    )
+
+
+def _saved(site: Site, call: cst.Call) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """The model and the path of a call that saves TorchScript."""
+    if any(arg.star or arg.keyword is not None for arg in call.args):
+        return None
+    if site.name_of(call.func) == JIT_SAVE and len(call.args) == 2:
+        return call.args[0].value, call.args[1].value
+    if isinstance(call.func, cst.Attribute) and call.func.attr.value == "save" and len(call.args) == 1:
+        return call.func.value, call.args[0].value
+    return None
 
 
 def _advice(use: Use) -> str:
@@ -562,6 +606,14 @@ def _gives_tensor(site: Site, call: cst.Call) -> bool:
 
 def _write_rest(site: Site, group: Group, made: Made, to_device: cst.Name) -> None:
     """Saves, wrappers and what set them up."""
+    _write_saves(site, group, made, to_device)
+    _write_wrappers(site, group, made)
+    for small in made.settings:
+        group.replace_statement(small)
+        forget(site, small)
+
+
+def _write_saves(site: Site, group: Group, made: Made, to_device: cst.Name) -> None:
     written = site.notes.setdefault(WRITTEN, set())
     for call, model, path in made.saves:
         if call in written:
@@ -571,6 +623,10 @@ def _write_rest(site: Site, group: Group, made: Made, to_device: cst.Name) -> No
         new = group.expression(template, to_device=to_device, model=model, path=path)
         assert isinstance(new, cst.Call)
         group.replace(call, edits.with_arguments(call.with_changes(func=new.func), new.args))
+
+
+def _write_wrappers(site: Site, group: Group, made: Made) -> None:
+    written = site.notes.setdefault(WRITTEN, set())
     for use in made.wrappers:
         assert use.call is not None
         if use.call in written:
@@ -588,9 +644,6 @@ def _write_rest(site: Site, group: Group, made: Made, to_device: cst.Name) -> No
             group.replace(use.call, inner)
         for arg in use.call.args[1:]:
             forget(site, arg.value)
-    for small in made.settings:
-        group.replace_statement(small)
-        forget(site, small)
 
 
 def _answer(site: Site, group: Group, made: Made, todo: list[str], behind: list[str]) -> None:
@@ -623,10 +676,18 @@ def _answer(site: Site, group: Group, made: Made, todo: list[str], behind: list[
             "; ".join([*todo, OLD_FILES] if made.code else [OLD_FILES, *todo]),
             numerics=Numerics.FORMAT,
         )
+    _answer_saves(group, made)
+    _answer_wrappers(site, group, made)
+
+
+def _answer_saves(group: Group, made: Made) -> None:
     for call, _, _ in made.saves:
         if not any(answer.node is call for answer in group.answers):
             why = "weights are saved, on the CPU"
             group.review(call, JIT_SAVE, why, OLD_FILES, numerics=Numerics.FORMAT)
+
+
+def _answer_wrappers(site: Site, group: Group, made: Made) -> None:
     for use in made.wrappers:
         if use in site.settled:
             continue

@@ -7,6 +7,8 @@ device reads none of them. Other helpers are marked from the catalogue.
 
 from __future__ import annotations
 
+import libcst as cst
+
 from neuronmigrate import edits
 from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.site import Site, Use
@@ -62,3 +64,27 @@ def decide_constant(site: Site, use: Use) -> None:
         )
     else:
         group.fixed(use.node, use.name, "it is the name of a folder")
+
+
+@codemod.uses(["optimum.neuron.__version__", "optimum.neuron.version.__version__"])
+def decide_version(site: Site, use: Use) -> None:
+    """Tell the release of the native stack where one is only told; a comparison is marked."""
+    if use.stored or use.quoted or not _is_told(site, use.chain):
+        return
+    group = site.group(use)
+    group.replace(use.chain, group.expression('importlib.metadata.version("torch-neuronx")'))
+    group.review(
+        use.chain,
+        use.name,
+        "what it tells is a release of the stack that a program runs on",
+        "it is the release of torch-neuronx now, not that of Optimum Neuron",
+    )
+
+
+def _is_told(site: Site, node: cst.CSTNode) -> bool:
+    """Whether a value goes into a text, or is printed."""
+    parent = site.parent(node)
+    if isinstance(parent, cst.FormattedStringExpression):
+        return True
+    call = site.parent(parent) if isinstance(parent, cst.Arg) else None
+    return isinstance(call, cst.Call) and site.name_of(call.func) == "builtins.print"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.codemod import Call, Codemod
+from neuronmigrate.codemod import Call, Codemod, Rename
 from neuronmigrate.helpers import clip_helper
 from neuronmigrate.meshes import dimension_of, mesh_of
 from neuronmigrate.plan import Numerics
@@ -22,6 +22,7 @@ from neuronmigrate.site import Site, Use
 codemod = Codemod(__name__)
 
 NXD = "neuronx_distributed"
+WRAPPER = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 CLIPS = {
     f"{NXD}.parallel_layers.clip_grad_norm": ("parameters", "max_norm", "norm_type"),
     f"{NXD}.parallel_layers.grads.clip_grad_norm": ("parameters", "max_norm", "norm_type"),
@@ -52,6 +53,11 @@ codemod.symbol(
     because="the launcher sets the number of processes of the host",
 )
 codemod.symbol(
+    f"{NXD}.parallel_layers.utils.is_pjrt_device",
+    Call("True"),
+    because="it asked for the newer of two runtimes of torch_xla",
+)
+codemod.symbol(
     f"{NXD}.parallel_layers.utils.move_model_to_device",
     Call("{model}.to({device})", args=("model", "device")),
     because="a model moves in place, sharded or not",
@@ -60,6 +66,11 @@ codemod.symbol(
     f"{NXD}.parallel_layers.utils.requires_init_pg_override",
     Call("False"),
     because="it asked for torch 2.0, and the native stack begins at 2.13",
+)
+codemod.symbol(
+    f"{NXD}.utils.activation_checkpoint.apply_activation_checkpointing",
+    Rename(f"{WRAPPER}.apply_activation_checkpointing"),
+    because="torch has the same function",
 )
 codemod.symbol(
     f"{NXD}.utils.get_device",

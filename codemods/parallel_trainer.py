@@ -158,8 +158,8 @@ def _model(site: Site, group: Group, use: Use, config: edits.Arguments) -> None:
     parallel = config.value("sequence_parallel")
     if parallel is not None and edits.code_of(parallel) != "False":
         todo.append(
-            "norms that see a part of the sequence need `SequenceParallel()` in a plan: the gradients of their "
-            "weights were summed over the tensor parallel processes"
+            "norms that see a part of the sequence need `SequenceParallel()` in a plan: the gradients of "
+            "their weights were summed over the tensor parallel processes"
         )
     why = "the model is built by its own function, and its layers shard themselves"
     if todo:
@@ -196,7 +196,8 @@ def _optimizer(site: Site, group: Group, use: Use, config: edits.Arguments) -> N
         args.append(edits.keyword("foreach", cst.Name("False")))
     else:
         todo.append(
-            "give it `foreach=False` where it takes that: sharded parameters and plain ones do not go together"
+            "give it `foreach=False` where it takes that: sharded parameters and plain ones do not go "
+            "together"
         )
     group.replace(call, edits.with_arguments(call.with_changes(func=inner.value), args))
     options = config.value("optimizer_config")
@@ -212,7 +213,8 @@ def _optimizer(site: Site, group: Group, use: Use, config: edits.Arguments) -> N
     line = _line(site, call)
     assert line is not None
     new = group.statements(
-        "{target}.register_step_pre_hook(lambda optimizer, *_: {hook}(optimizer, {norm}, {part}.get_group()))\n",
+        "{target}.register_step_pre_hook("
+        "lambda optimizer, *_: {hook}(optimizer, {norm}, {part}.get_group()))\n",
         target=_target(site, call).deep_clone(),
         hook=average_within_helper(group),
         norm=norm.deep_clone(),

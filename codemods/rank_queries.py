@@ -54,7 +54,9 @@ RANK = Question(
 WORLD = Question(
     "get_world_size", "WORLD_SIZE", "1", "How many processes the job has, with a process group or without."
 )
-LOCAL = Question("", "LOCAL_RANK", "0", "")
+LOCAL = Question("", "LOCAL_RANK", "0", "the rank within the host")
+LOCAL_WORLD = Question("", "LOCAL_WORLD_SIZE", "1", "the number of processes of the host")
+HOST = Question("", "GROUP_RANK", "0", "the number of the host")
 
 QUESTIONS = {
     "torch_xla.core.xla_model.get_local_ordinal": LOCAL,
@@ -63,8 +65,15 @@ QUESTIONS = {
     "torch_xla.experimental.pjrt.global_ordinal": RANK,
     "torch_xla.experimental.pjrt.local_ordinal": LOCAL,
     "torch_xla.experimental.pjrt.world_size": WORLD,
+    "torch_xla.runtime.global_device_count": WORLD,
     "torch_xla.runtime.global_ordinal": RANK,
+    "torch_xla.runtime.global_runtime_device_count": WORLD,
+    "torch_xla.runtime.host_index": HOST,
+    "torch_xla.runtime.local_device_count": LOCAL_WORLD,
     "torch_xla.runtime.local_ordinal": LOCAL,
+    "torch_xla.runtime.local_process_count": LOCAL_WORLD,
+    "torch_xla.runtime.process_count": WORLD,
+    "torch_xla.runtime.process_index": RANK,
     "torch_xla.runtime.world_size": WORLD,
 }
 MASTER = "torch_xla.core.xla_model.is_master_ordinal"
@@ -327,7 +336,7 @@ def _asks(use: Use) -> Question | None:
 
 def _knows(site: Site, use: Use, question: Question) -> str:
     if not question.function:
-        return f"the launcher sets `{question.variable}`, the rank within the host"
+        return f"the launcher sets `{question.variable}`, {question.about}"
     return KNOWS[group_at(site, use.whole)].format(question.variable)
 
 
@@ -339,5 +348,5 @@ def _who(site: Site, use: Use, local: cst.BaseExpression) -> str:
 
 def _instead(question: Question) -> str:
     if not question.function:
-        return f'the rank within the host is `int(os.environ["{question.variable}"])`'
+        return f'{question.about} is `int(os.environ["{question.variable}"])`'
     return f"use `{question.group}` where the process group was started"

@@ -235,6 +235,19 @@ _ASSIGNED = re.compile(
 )
 
 
+def exported_by(words: Sequence[str]) -> tuple[str, str, str] | None:
+    """What the words behind `optimum-cli export neuron` export, where to, and of which revision.
+
+    None where a word is no option of that command, or more than a checkpoint makes the output.
+    """
+    told = _options(words)
+    if told is None or told[3] or told[2].keys() & (_MANY | {"subfolder", "unet"}):
+        return None
+    model, output, options, _ = told
+    revision = ast.literal_eval(options.get("revision", "''"))
+    return model, output, revision if isinstance(revision, str) else ""
+
+
 def _options(words: Sequence[str | None]) -> tuple[str, str, dict[str, str], bool] | None:
     """The model, the output and the other options; None when a word that matters is not known."""
     options: dict[str, str] = {}

@@ -167,8 +167,8 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     """The call with other arguments, in the layout of the old ones.
 
     Old arguments that stay keep their comments, those above them and those beside them; the comments of an
-    argument that goes go with it. A new one takes the separator the old call used, so a call with one
-    argument a line gets the new one on a line of its own.
+    argument that goes go with it, but for arguments that somebody took out by a comment. A new one takes the
+    separator the old call used, so a call with one argument a line gets the new one on a line of its own.
     """
     if not args:
         return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
@@ -186,6 +186,24 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
     plain = between.with_changes(whitespace_after=without_comment(between.whitespace_after))
     last_comma = old[-1].comma if old else cst.MaybeSentinel.DEFAULT
     tail = old[-1].whitespace_after_arg if old else cst.SimpleWhitespace("")
+    stay = {places[mark] for mark in map(_mark_of, args) if mark in places}
+    going = [index for index in range(len(old)) if index not in stay]
+
+    def above(following: int | None) -> list[cst.EmptyLine]:
+        """The lines above the next argument, with what was taken out above those that go before it."""
+        end = following if following is not None else len(old)
+        if following is None and any(index > going[0] for index in stay if going):
+            end = 0
+        lines = [
+            line for index in going if index < end for line in _above(call, index) if _is_taken_out(line)
+        ]
+        going[:] = [index for index in going if index >= end]
+        return [*lines, *_above(call, following)]
+
+    start = call.whitespace_before_args
+    first = places.get(_mark_of(args[0]))
+    if first != 0 and isinstance(start, cst.ParenthesizedWhitespace):
+        start = start.with_changes(empty_lines=above(first))
     result: list[cst.Arg] = []
     for index, arg in enumerate(args):
         at = places.get(_mark_of(arg))
@@ -198,7 +216,7 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
                 # One that comes from another call brings the comment beside it along.
                 comma = _with_comment(plain, _comment_beside(arg))
             if at is None or following != at + 1:
-                comma = _with_above(comma, _above(call, following))
+                comma = _with_above(comma, above(following))
             result.append(arg.with_changes(comma=comma, whitespace_after_arg=_inner(arg)))
         elif at is not None and at + 1 == len(old):
             result.append(arg)
@@ -213,16 +231,10 @@ def with_arguments(call: cst.Call, args: Sequence[cst.Arg]) -> cst.Call:
             end, after = last_comma, tail
             beside = _comment_beside(arg)
             if isinstance(end, cst.Comma):
-                end = _with_comment(
-                    end.with_changes(whitespace_after=without_comment(end.whitespace_after)), beside
-                )
+                end = _with_comment(end, beside or cst.TrailingWhitespace())
             else:
                 after = without_comment(after)
             result.append(arg.with_changes(comma=end, whitespace_after_arg=after))
-    start = call.whitespace_before_args
-    first = places.get(_mark_of(args[0]))
-    if first != 0 and isinstance(start, cst.ParenthesizedWhitespace):
-        start = start.with_changes(empty_lines=_above(call, first))
     return call.with_changes(args=result, whitespace_before_args=start)
 
 
@@ -237,7 +249,12 @@ def _above(call: cst.Call, index: int | None) -> Sequence[cst.EmptyLine]:
         return []
     before = call.args[index - 1].comma if index else None
     space = before.whitespace_after if isinstance(before, cst.Comma) else call.whitespace_before_args
-    return space.empty_lines if isinstance(space, cst.ParenthesizedWhitespace) else []
+    return list(space.empty_lines) if isinstance(space, cst.ParenthesizedWhitespace) else []
+
+
+def _is_taken_out(line: cst.EmptyLine) -> bool:
+    """Whether a comment is an argument that somebody took out."""
+    return line.comment is not None and bool(re.match(r"#\s*\w+\s*=(?!=)", line.comment.value))
 
 
 def _comment_beside(arg: cst.Arg) -> cst.TrailingWhitespace | None:

@@ -35,6 +35,7 @@ _FUNCTIONS = _BUILTINS | {
     "torch.distributed.get_world_size",
     "torch.distributed.is_available",
     "torch.distributed.is_initialized",
+    "torch.finfo",
 }
 _MODULES = ("copy.", "datetime.", "math.", "os.path.", "statistics.", "time.")
 # Libraries that say what is installed.

@@ -13,6 +13,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.effects import forget, is_harmless
+from neuronmigrate.environment import ANSWERED
 from neuronmigrate.names import Binding
 from neuronmigrate.site import Group, Site
 
@@ -209,7 +210,7 @@ class Folding:
         for use in self.site.uses:
             if node in self.site.ancestors(use.node):
                 self.site.settled.add(use)
-        self.site.answered_texts.update(
+        self.site.notes.setdefault(ANSWERED, set()).update(
             text for text in self.site.nodes(cst.SimpleString) if node in self.site.ancestors(text)
         )
         for binding in self.site.names.imports:

@@ -20,8 +20,19 @@ from neuronmigrate.names import Binding, Names, Scope, ScopeKind
 from neuronmigrate.site import Fresh, Ref
 
 # Modules that are imported whole, and the alias under which they are customary.
-WHOLE = {"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist"}
+WHOLE = {
+    **{"os": "", "sys": "", "time": "", "torch": "", "torch.distributed": "dist"},
+    "torch.distributed.checkpoint": "dcp",
+}
 _TOOL_COMMENTS = ("noqa", "type:", "isort:", "pylint:", "pyright:", "ruff:")
+
+
+def _is_apart(module: str, inside: Sequence[str]) -> bool:
+    """Whether a package of torch.distributed is meant, such as `.fsdp`, which is not loaded with it."""
+    parts = [*module.split("."), *inside]
+    if parts[:2] != ["torch", "distributed"]:
+        return False
+    return (module == "torch" and len(parts) > 2) or (len(inside) > 1 and inside[0].islower())
 
 
 @dataclass(frozen=True)
@@ -283,13 +294,11 @@ class Settler:
     def _form(self, ref: Ref) -> tuple[Wanted, str]:
         """The import for a target, and the attributes that follow the imported name."""
         parts = ref.target.split(".")
-        # Packages of torch.distributed, such as `torch.distributed.fsdp`, are not loaded with it.
-        apart = parts[:2] == ["torch", "distributed"] and len(parts) > 3 and parts[2].islower()
         for length in range(len(parts), 0, -1):
-            module = ".".join(parts[:length])
-            if module in WHOLE and not ref.local and not apart:
+            module, inside = ".".join(parts[:length]), parts[length:]
+            if module in WHOLE and not ref.local and not _is_apart(module, inside):
                 local = WHOLE[module] or parts[0]
-                return Wanted(module, "", local), ".".join(parts[length:])
+                return Wanted(module, "", local), ".".join(inside)
         # The first capitalised part is the class; a function is the last part.
         cut = next((index for index, part in enumerate(parts) if part[:1].isupper()), len(parts) - 1)
         module, name, rest = ".".join(parts[:cut]), parts[cut], ".".join(parts[cut + 1 :])
@@ -507,11 +516,22 @@ class Settler:
             for name in [base, *(f"{base}_{number}" for number in range(2, 100))]:
                 if name in taken or name in locals_wanted:
                     continue
-                if all(self.names.is_free(name, node) for node in uses):
+                if all(self._becomes_free(name, node) for node in uses):
                     taken.add(name)
                     for node in uses:
                         self.plan[node] = cst.Name(name)
                     break
+
+    def _becomes_free(self, name: str, at: cst.CSTNode) -> bool:
+        """Whether a name means nothing once the imports that go are gone."""
+        if self.names.is_free(name, at):
+            return True
+        bindings = self.names.module_scope.bindings.get(name, ())
+        return (
+            bool(bindings)
+            and all(binding.node in self.going for binding in bindings)
+            and self.names.lookup(name, at) is self.names.module_scope
+        )
 
     def _declared_global(self) -> dict[str, list[cst.Name]]:
         """The names in `global` statements."""

@@ -15,6 +15,7 @@ import libcst as cst
 
 from neuronmigrate import edits, targets
 from neuronmigrate.edits import Statement
+from neuronmigrate.facts import ModuleFacts
 from neuronmigrate.flow import UseKind
 from neuronmigrate.names import Names
 from neuronmigrate.site import Group, Site, Use
@@ -59,6 +60,10 @@ LAYERS = {
     for layer in ("ColumnParallelLinear", "ParallelEmbedding", "RowParallelLinear")
 }
 """The parallel layers that torch has a style for."""
+REPLICA_GROUPS = {
+    f"{_STATE}.get_{kind}_replica_groups": dimension for kind, dimension in ONE_DIMENSION.items() if dimension
+}
+"""What lists the groups of a dimension."""
 IS_INITIALIZED = f"{_STATE}.model_parallel_is_initialized"
 MAKERS = tuple(
     f"neuronx_distributed.{path}initialize_parallel_{what}"
@@ -66,7 +71,8 @@ MAKERS = tuple(
     for what in ("model", "optimizer")
 )
 ASKS = frozenset({*GETTERS, *LAYERS, *MAKERS, IS_INITIALIZED})
-"""What needs the mesh."""
+"""What needs the mesh, as well as everything below `REGIONS`."""
+REGIONS = (f"{_LAYERS}.mappings.", f"{_LAYERS}.loss_functions", f"{_LAYERS}.parallel_cross_entropy")
 MAKE = "torch.distributed.init_device_mesh"
 HAND_OVER = (
     "this file makes no mesh: set its `mesh` where `init_device_mesh` is called, before it is needed here"
@@ -131,6 +137,8 @@ def shares_from(site: Site) -> cst.FunctionDef | None:
 def dimension_of_groups(site: Site, groups: cst.BaseExpression) -> str:
     """The dimension of the mesh whose groups an expression lists; empty when it is another expression."""
     for use in site.uses:
+        if use.call is groups and use.name in REPLICA_GROUPS:
+            return "" if mesh_of(site).refused else REPLICA_GROUPS[use.name]
         if use.call is groups and use.claim in GETTERS:
             dimension, what = GETTERS[use.claim]
             as_list = edits.arguments(use.call, ("as_list",)).value("as_list")
@@ -174,7 +182,11 @@ def _find(site: Site) -> Mesh:
     if len(starts) > 1:
         return Mesh(Where.MODULE, starts[0], "it is called in several places of this file")
     start = starts[0]
-    needing = [use for use in site.uses if use.claim in ASKS]
+    needing = [
+        use
+        for use in site.uses
+        if use.claim in ASKS or use.name in REPLICA_GROUPS or use.claim.startswith(REGIONS)
+    ]
     function = _function_of(site, start)
     inside = function is not None and all(function in site.ancestors(use.node) for use in needing)
     asked = any(use.claim == IS_INITIALIZED for use in needing)
@@ -296,11 +308,43 @@ def made_mesh(
     if len(text.replace("torch.distributed", "dist")) > WIDE:
         made = f"{MAKE}(\n" + "".join(f"    {each},\n" for each in arguments) + ")"
     site.keywords.append((MAKE, "mesh_dim_names"))
-    return group.statements(
+    start = mesh_of(site).start
+    assert start is not None
+    name_place = start.node
+    statements = group.statements(
         f"{{mesh}} = {made}\n",
         mesh=name,
         **{key: value.deep_clone() for key, value in holes.items() if f"{{{key}}}" in made},
     )
+    for module in _askers(site):
+        alias = f"{module.rpartition('.')[2]}_module"
+        if site.names.is_free(alias, name_place):
+            template = f"import {module} as {alias}\n{alias}.mesh = {{mesh}}\n"
+            statements += edits.statements(template, site.module, mesh=cst.Name(name.value))
+    return statements
+
+
+def _askers(site: Site) -> list[str]:
+    """The modules that this file imports in which NxD's parallel state is asked, and which need the mesh."""
+    facts = site.project.facts_of(site.path)
+    targets_of = [binding.target for binding in site.names.imports]
+    return sorted(
+        name
+        for name, each in facts.modules.items()
+        if name != site.names.module_name
+        and "mesh" not in each.defined
+        and any(target == name or target.startswith(f"{name}.") for target in targets_of)
+        and _asks_for_mesh(each)
+    )
+
+
+def _asks_for_mesh(module: ModuleFacts) -> bool:
+    """Whether a module gets things from NxD that need a mesh, and does not start the state itself."""
+    names = {name for resolved in module.exports.values() for name in resolved.names}
+    names |= {f"{_STATE}." for name in names if name in (_STATE, _LAYERS, f"{_LAYERS}.layers")}
+    if names & {*STARTS, *CONFIGS} or "neuronx_distributed" in names:
+        return False
+    return any(name in ASKS or name.startswith((f"{_STATE}.", *REGIONS)) for name in names)
 
 
 def _is_docstring(statement: cst.CSTNode) -> bool:

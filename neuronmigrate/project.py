@@ -17,9 +17,10 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from neuronmigrate import artefacts, versions
+from neuronmigrate import artefacts, launches, versions
 from neuronmigrate.artefacts import Artefact
 from neuronmigrate.config import Settings, UserError
+from neuronmigrate.launches import Launch
 from neuronmigrate.markers import has_marker
 from neuronmigrate.versions import LegacyVersion
 
@@ -65,6 +66,8 @@ class Project:
     """The compiled models that its files make or describe."""
     traces: tuple[Artefact, ...] = ()
     """The files that its scripts save traced models as."""
+    launches: tuple[Launch, ...] = ()
+    """The lines that start its scripts."""
     loads: Mapping[str, Artefact] = field(default_factory=dict)
     """What the loads are told whose models other files may use, by `path:line`."""
 
@@ -90,6 +93,11 @@ class Project:
     def legacy_of(self, path: str) -> LegacyVersion:
         """The release of optimum-neuron that a file was written for."""
         return versions.legacy_version(versions.near(self.requirements, path), self.given)
+
+    def launches_of(self, path: str) -> tuple[Launch, ...]:
+        """The lines that start a script."""
+        name = PurePosixPath(path).name
+        return tuple(each for each in self.launches if each.script == name)
 
     def compiled(self, folder: str, path: str) -> tuple[Artefact, ...]:
         """What is said about the compiled files in a folder or repository that a file loads.
@@ -192,6 +200,7 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     joined, modules = _facts(project, sources, marked, imports)
     taken = {name: _taken(project.names[name], name, imports, sources) for name in marked | joined}
     made = _artefacts(root, sources, optimum, paths) if optimum else ()
+    started = _launches(root, paths) if optimum else ()
     traces = tuple(made for name in sorted(marked) for made in artefacts.from_traces(name, sources[name]))
     shared = sorted(optimum & imports.importers.keys())
     loads = {load.place: load for name in shared for load in artefacts.loads_of(name, sources[name])}
@@ -201,6 +210,7 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
         taken=taken,
         modules=modules,
         artefacts=made,
+        launches=started,
         traces=traces,
         loads=loads,
     )
@@ -227,6 +237,15 @@ def _nearest(found: Iterable[Artefact], folder: str, path: str) -> tuple[Artefac
     here = PurePosixPath(path).parent.parts
     near = {each: _shared(here, PurePosixPath(each.place).parent.parts) for each in said}
     return tuple(each for each in said if near[each] == max(near.values()))
+
+
+def _launches(root: Path, paths: Sequence[Path]) -> tuple[Launch, ...]:
+    """The lines that start scripts, in whatever file of the tree."""
+    found: list[Launch] = []
+    for path in paths:
+        if launches.reads(path.name):
+            found += launches.from_text(_relative(root, path), _read(path, _LARGEST) or b"")
+    return tuple(found)
 
 
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:

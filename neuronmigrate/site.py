@@ -297,8 +297,6 @@ class Site:
         self.helpers: dict[str, Helper] = {}
         self.settled: set[Use] = set()
         """Uses that a codemod answered while it looked at another one."""
-        self.answered_texts: set[cst.CSTNode] = set()
-        """Strings that name something legacy and that a codemod has answered for."""
         self.released: set[cst.CSTNode] = set()
         """Import aliases without a use that may go."""
         self.kept_imports: set[cst.CSTNode] = set()
@@ -470,8 +468,10 @@ class _Resolve(cst.CSTTransformer):
 TEMPLATE_ROOTS = frozenset(
     {
         "accelerate",
+        "contextlib",
         "dataclasses",
         "diffusers",
+        "functools",
         "importlib",
         "math",
         "os",

@@ -398,7 +398,7 @@ _TPU = re.compile(
     | \bLIBTPU_INIT_ARGS\b | \btorch_xla\.(?:experimental|_internal)\.tpu\b | ["']TPU["']
     | \bis_torch_tpu_available\b | \bTPUStrategy\b | \btpu_(?:num_)?cores\b | --tpu\b
     | \buse_tpu\b | \bon_tpu\b
-    | \buse_spmd\s*\( | \bcloud[- ]tpu\b | \bTPU\s+(?:v[2-6]|pod|VM|core)s?\b | \btpu-vm\b
+    | \buse_spmd\s*\( | (?i:\bcloud[- ]tpus?\b) | \bTPU\s+(?:v[2-6]|pod|VM|core)s?\b | \btpu-vm\b
     """,
     re.VERBOSE,
 )

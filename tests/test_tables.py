@@ -13,6 +13,7 @@ import pytest
 
 from neuronmigrate import catalogue, registry
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.training import hooks
 from neuronmigrate.training.fields import FIELDS
 from neuronmigrate.training.trl_fields import ORPO_FIELDS, SFT_FIELDS
 from tests.fixtures_lib import FOLDER
@@ -46,6 +47,30 @@ ASKED = frozenset(
 `from_pretrained`; it raised TypeError for every other row of that."""
 _INSERT = "it says what is to be written at every call, and is no argument"
 _FIELD = "it is a field of the output"
+_OF_THE_OBJECT = "it is a method or an attribute of the object, or stands in a call of one"
+_INFERENCE = "the classes of inference share the table"
+_HOOKS = FOLDER / "trainers" / "hooks.before.py"
+_METHOD = "a method or an attribute, which fixtures/trainers/hooks.before.py overrides, calls or reads"
+_METHODS = {
+    "argparser": """
+        parse_args_into_dataclasses parse_dict parse_json_file parse_yaml_file validate_args
+    """,
+    "trainer": """
+        compute_loss create_accelerator_and_postprocess create_model_card create_optimizer
+        create_optimizer_and_scheduler create_scheduler evaluate evaluation_loop get_batch_samples
+        get_eval_dataloader get_test_dataloader get_train_dataloader log log_metrics
+        maybe_log_train_step_metrics maybe_save_checkpoint mp_enabled num_examples num_tokens predict
+        prediction_step prepare_args_for_precompilation prepare_for_precompilation
+        report_and_save_summary_metrics save_metrics save_model save_model.output_dir save_state
+        set_initial_training_values setup_training synchronize_hub_cache tp_enabled
+        train.ignore_keys_for_eval train.resume_from_checkpoint train.trial train_step training_step
+        trigger_on_step_middle_for_neuron_cache_callback validate_args
+    """,
+    "training_args": """
+        dp_size mp_plugin neuron_cc_flags_model_type tp_plugin trn_config world_size_as_dp_size
+        world_size_should_behave_as_dp_size
+    """,
+}
 WITHOUT_FIXTURE: dict[str, Mapping[str, str]] = {
     "causal.get_neuron_config": dict.fromkeys(
         catalogue.rows("causal.get_neuron_config").keys() - ASKED, "`get_neuron_config` raised TypeError"
@@ -53,8 +78,90 @@ WITHOUT_FIXTURE: dict[str, Mapping[str, str]] = {
     "causal.generate": dict.fromkeys(
         ("(batched prompts)", "(speed)", "(when do_sample is not given)"), _INSERT
     ),
+    "accelerator": {
+        "_from_accelerator": "the state got it from the accelerator",
+        **dict.fromkeys(
+            [
+                "accumulate",
+                "autocast",
+                "backward",
+                "backward_for_xla_fsdp",
+                "clip_grad_norm_",
+                "clip_grad_norm_.postpone_clipping_to_optimizer_step",
+                "clip_grad_norm_for_xla_fsdp",
+                "gather",
+                "gather.out_of_graph",
+                "gather.sync",
+                "gather_for_metrics",
+                "gather_for_metrics.sync",
+                "patch_model_for_neuron",
+                "prepare",
+                "prepare_data_loader",
+                "prepare_data_loader.batches_per_execution",
+                "prepare_data_loader.use_mp_device_loader",
+                "prepare_model",
+                "prepare_model_for_xla_fsdp",
+                "prepare_optimizer",
+                "prepare_scheduler",
+                "save_state",
+                "save_state.safe_serialization",
+                "save_state_for_mp",
+                "save_state_for_tp",
+                "save_state_for_xla_fsdp",
+                "wait_for_everyone",
+            ],
+            _OF_THE_OBJECT,
+        ),
+    },
+    "training.from_pretrained": {
+        "trn_config (2nd positional)": "a keyword is looked for; fixtures give it as second argument",
+        **dict.fromkeys(
+            [
+                "configs",
+                "controlnet_file_name",
+                "decoder_file_name",
+                "encoder_file_name",
+                "file_name",
+                "image_encoder_file_name",
+                "library_name",
+                "model_and_config_save_paths",
+                "model_file_name",
+                "model_id",
+                "model_name_or_path",
+                "model_save_dir",
+                "neuron_config",
+                "neuron_configs",
+                "preprocessors",
+                "text_encoder_2_file_name",
+                "text_encoder_file_name",
+                "transformer_file_name",
+                "unet_file_name",
+                "vae_decoder_file_name",
+                "vae_encoder_file_name",
+            ],
+            _INFERENCE,
+        ),
+    },
+    "trn_config": dict.fromkeys(
+        [
+            "auto_kv_size_multiplier",
+            "device",
+            "model",
+            "model_parallelism_enabled",
+            "num_key_value_heads",
+            "parallelize_model",
+            "return_orig_to_parallel",
+            "should_parallelize",
+        ],
+        _OF_THE_OBJECT,
+    ),
     "st.call": dict.fromkeys(("sentence_embedding", "token_embeddings"), _FIELD),
     "st.encode": {"(result)": _INSERT},
+    **{table: dict.fromkeys(rows.split(), _METHOD) for table, rows in _METHODS.items()},
+}
+WITHOUT_FIXTURE["trainer"] = {
+    **WITHOUT_FIXTURE["trainer"],
+    "processsing_class": "of NeuronSFTTrainer in 0.4.0 and 0.4.1 alone, which belongs to another codemod",
 }
 """By table of the catalogue: rows that no fixture gives, and why."""
 
@@ -121,6 +228,18 @@ def test_each_row_of_the_mapping_is_shown(name: str, table: str) -> None:
     assert sorted(rows - shown - excused) == [], "no fixture gives these"
     if table != "causal.get_neuron_config":  # whose fixtures show that others are refused
         assert sorted(shown & excused) == [], "an excuse for a row that a fixture gives"
+
+
+@pytest.mark.parametrize("table", _METHODS)
+def test_each_method_of_a_trainer_is_shown(table: str) -> None:
+    text = _HOOKS.read_text("utf-8")
+    names = [row.rpartition(".")[2] for row in _METHODS[table].split()]
+    assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_each_hook_is_shown() -> None:
+    overridden = re.findall(r"^    def (\w+)\(", _HOOKS.read_text("utf-8"), re.MULTILINE)
+    assert {*hooks.KEPT, *hooks.GONE} <= set(overridden)
 
 
 def test_each_excuse_is_for_a_table() -> None:

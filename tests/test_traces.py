@@ -109,3 +109,24 @@ def test_two_scripts_that_save_different_models_under_one_name(tmp_path: Path) -
     assert "from_pretrained('a/b'" in after["one/serve.py"]
     states = {each.place.path: each.state for each in report.findings if each.found == "torch.jit.load"}
     assert states == {"one/serve.py": State.REVIEW, "serve.py": State.MARKED}
+
+
+def test_a_trace_that_another_module_saves_and_spreads(tmp_path: Path) -> None:
+    traced = "import torch_neuronx\n\n\ndef make(model, x):\n    return torch_neuronx.trace(model, x)\n"
+    use = """\
+import torch
+import torch_neuronx
+from traced import make
+
+model = make(torch.nn.Linear(2, 2), torch.ones(1, 2))
+torch.jit.save(model, "model.pt")
+replicas = torch_neuronx.DataParallel(model, device_ids=[0, 1])
+print(replicas(torch.ones(2, 2)))
+"""
+    write(tmp_path, {"traced.py": traced, "use.py": use})
+    report, after = rewritten(tmp_path)
+    assert "compile_behind_cpu(" in after["traced.py"], "its callers are not all of that module"
+    assert 'torch.save(to_device(model.state_dict(), "cpu"), "model.pt")' in after["use.py"]
+    assert "replicas = model\n" in after["use.py"]
+    assert "print(replicas(torch.ones(2, 2)))" in after["use.py"]
+    assert not [each for each in report.findings if each.state is State.MARKED]

@@ -259,6 +259,7 @@ def test_python_floor(specifier: str, floor: tuple[int, int] | None) -> None:
         ("path = 'gs://bucket/data'\n", "tpu"),
         ("import torch_xla.runtime as xr\nxr.use_spmd()\n", "tpu"),
         ("if xm.xla_device_hw(d) == 'TPU':\n", "tpu"),
+        ("# Trains on Cloud TPUs.\n", "tpu"),
         ("os.environ['PJRT_DEVICE'] = 'NEURON'\n", "neuron"),
         ("import torch_neuronx\n", "neuron"),
         ("from optimum.neuron import NeuronTrainer\n", "neuron"),

@@ -376,8 +376,10 @@ class _Entry:
 
 def take_apart(site: Site, load: Load, value: cst.BaseExpression) -> bool:
     """Sort the entries of a dictionary as arguments; tells whether it is certain what is in it."""
+    spread = dict(load.spread)
     entries = _entries(site, load, value, None, None)
     if entries is None:
+        load.spread = spread  # it stays, whatever made it
         return False
     for name, entry in entries.items():
         given = entry.value

@@ -20,7 +20,7 @@ from neuronmigrate.loads import pipelines
 from neuronmigrate.loads.arguments import Load, Table, constant, means_the_same, sorted_arguments, unread
 from neuronmigrate.loads.classes import loads_through
 from neuronmigrate.loads.dtypes import settle_cast
-from neuronmigrate.loads.settings import asked_setting, write_setting
+from neuronmigrate.loads.settings import asked_setting, tokenizer_of, write_setting
 from neuronmigrate.loads.sources import Saved, settle_source
 from neuronmigrate.loads.subclasses import Subclass, is_self, own_calls, subclass
 from neuronmigrate.moving import Moved, is_module, model_of, move_call
@@ -182,7 +182,9 @@ class Family:
         elif self._is_handed_on(site, use):
             self._decide_loads(site)
         else:
-            if use.method and use.call is not None:
+            if use.method and use.method in self.makers:
+                why = "it is the base of several classes, and loads a model of any of them"
+            elif use.method and use.call is not None:
                 why = f"`{use.method}` has no counterpart"
             else:
                 why = "the class is handed on as a value here, so its calls cannot be followed"
@@ -563,6 +565,16 @@ class Family:
             ):
                 load.keep(value)
                 write_setting(site, group, whole, value)
+                return True
+            tokenizer = tokenizer_of(site, whole) if asked.endswith("sequence_length") else None
+            if value is None and tokenizer is not None:
+                # Without a value it is the compiled model alone that knows it.
+                line = site.positions.span(node).line
+                limit = cst.Attribute(tokenizer.deep_clone(), cst.Name("model_max_length"))
+                group.replace(whole, limit)
+                todo.append(
+                    f"line {line}: texts were cut to the compiled length, and are to the tokenizer's now"
+                )
                 return True
         alone = site.alone(call) if isinstance(call, cst.Call) else None
         if name == "to" and isinstance(call, cst.Call) and alone is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate.loads.arguments import text_of
+from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Group, Site
 
 
@@ -32,6 +33,18 @@ def asked_setting(site: Site, node: cst.Attribute) -> tuple[cst.BaseExpression, 
         if isinstance(item, cst.Attribute):
             return item, item.attr.value
     return node, ""
+
+
+def tokenizer_of(site: Site, whole: cst.BaseExpression) -> cst.BaseExpression | None:
+    """The tokenizer that cuts texts to a setting: `tokenizer(text, truncation=True, max_length=...)`."""
+    arg = site.parent(whole)
+    call = site.parent(arg) if isinstance(arg, cst.Arg) else None
+    if not isinstance(arg, cst.Arg) or not isinstance(call, cst.Call) or not dotted_name(call.func):
+        return None
+    given = {each.keyword.value: each.value for each in call.args if each.keyword is not None}
+    cuts = "truncation" in given and arg.keyword is not None and arg.keyword.value == "max_length"
+    pads = "padding" in given and text_of(given["padding"]) == "max_length"
+    return call.func if cuts and not pads else None
 
 
 def _key(node: cst.Subscript) -> str:

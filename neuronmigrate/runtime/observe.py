@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 
@@ -148,6 +149,8 @@ class Observer:
         self._notes: collections.Counter[tuple[str, Place, str, str]] = collections.Counter()
         self._forwards: set[tuple[Place, int]] = set()
         self._left_on_cpu: set[Place] = set()
+        self._parts: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        """Modules below those that were found on the CPU."""
         self._places = Places()
         self._in_graphs = 0
         self._graphs: Sequence[int] = ()
@@ -196,16 +199,23 @@ class Observer:
             self._in_graphs += 1
             return
         self._calls[place] += 1
-        key = (name, *((each.shape, each.dtype) for each in tensors))
+        given = [(each.shape, each.dtype) for each in tensors]
+        key = (name, *(given or [_asked_for(args, kwargs)]))
         seen = self._signatures.get(key)
         if seen is None:
             self._signatures[key] = [1, place]
         else:
             seen[0] += 1  # type: ignore[operator]
         if not printed:
-            self._judge(operation, args, tensors, place)
+            dtypes = {each.dtype for each in tensors}
+            asked = kwargs.get("dtype")
+            if isinstance(asked, torch.dtype):
+                dtypes.add(asked)
+            self._judge(operation, args, dtypes, place)
 
-    def _judge(self, operation: str, args: tuple[object, ...], tensors: list[Tensor], place: Place) -> None:
+    def _judge(
+        self, operation: str, args: tuple[object, ...], dtypes: set[torch.dtype], place: Place
+    ) -> None:
         base = operation.partition(".")[0]
         depends = operators.SHAPED_BY_DATA.get(operation) or operators.SHAPED_BY_DATA.get(base)
         if depends is not None:
@@ -219,7 +229,6 @@ class Observer:
         source = operators.ON_CPU.get(base.rstrip("_"))
         if source is not None:
             self._note(ON_CPU, place, base, source)
-        dtypes = {each.dtype for each in tensors}
         if dtypes & _WIDE:
             self._note(FLOAT64, place, base, "the device has no 64 bits: it computes in 32")
         elif torch.int64 in dtypes:
@@ -235,7 +244,10 @@ class Observer:
         # The whole comes before its parts, and stands for them.
         if parameter is None or parameter.device.type != "cpu" or place in self._left_on_cpu:
             return
+        if module in self._parts:
+            return
         self._left_on_cpu.add(place)
+        self._parts.update(each for each in module.modules() if each is not module)
         inputs = {each.device.type for each in _tensors(args)}
         also = ", and so are its inputs" if inputs == {"cpu"} else ""
         self.note_placement(place, type(module).__name__, f"its parameters are on the CPU{also}")
@@ -304,6 +316,13 @@ def _tensors(values: Iterable[object]) -> list[Tensor]:
     return found
 
 
+def _asked_for(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+    """What an operation without tensors makes: its shape, or the numbers it counts by, and its dtype."""
+    numbers = args[0] if args and isinstance(args[0], (list, tuple)) else args
+    assert isinstance(numbers, (list, tuple))
+    return tuple(each for each in numbers if isinstance(each, int | float)), kwargs.get("dtype")
+
+
 def _cost(place: Place, calls: int, keys: list[tuple[object, ...]]) -> LineCost:
     by_name: dict[object, list[tuple[object, ...]]] = collections.defaultdict(list)
     for key in keys:
@@ -323,7 +342,8 @@ def _shown(tensors: tuple[object, ...]) -> str:
     for tensor in tensors[:_SHOWN]:
         assert isinstance(tensor, tuple)
         shape, dtype = tensor
-        parts.append(f"{list(shape)} {str(dtype).removeprefix('torch.')}")
+        name = "" if dtype is None else f" {str(dtype).removeprefix('torch.')}"
+        parts.append(f"{list(shape)}{name}")
     more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
     return " x ".join(parts) + more
 

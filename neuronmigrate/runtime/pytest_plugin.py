@@ -17,7 +17,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run on the real neuron device where there is one, else on an emulated one (CPU)",
     )
     group.addoption(
-        "--neuron-strict", action="store_true", help="with --neuron-emulate: refuse what hardware refuses"
+        "--neuron-strict", action="store_true", help="as --neuron-emulate, and refuse what hardware refuses"
     )
     parser.addini("neuron_emulate", "as --neuron-emulate", type="bool", default=False)
     parser.addini("neuron_strict", "as --neuron-strict", type="bool", default=False)
@@ -25,12 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Activate the device before a test module is imported; pytest.UsageError if it cannot be."""
-    if not (config.getoption("--neuron-emulate") or config.getini("neuron_emulate")):
+    strict = bool(config.getoption("--neuron-strict") or config.getini("neuron_strict"))
+    if not (strict or config.getoption("--neuron-emulate") or config.getini("neuron_emulate")):
         return
     from neuronmigrate.runtime import activate
 
     try:
-        strict = bool(config.getoption("--neuron-strict") or config.getini("neuron_strict"))
         config.stash[SELECTION] = activate(strict=strict, quiet=True).selection.line()
     except RuntimeError as error:
         raise pytest.UsageError(str(error)) from error

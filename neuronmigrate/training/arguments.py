@@ -16,7 +16,7 @@ from neuronmigrate.training.fields import OWN_CLASS, Default, rule
 from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
 from neuronmigrate.training.parallel import PIPELINES, is_one
 from neuronmigrate.training.precision import precision_of
-from neuronmigrate.training.unit import Source, Unit, resumed
+from neuronmigrate.training.unit import Source, Unit, is_known, resumed
 
 OFF = frozenset({"False", "None", "0", "0.0", '""', "''"})
 """Values with which a field does nothing."""
@@ -351,9 +351,10 @@ def _parallelism(writing: Writing) -> None:
         for each in writing.unit.trainings
         if any((source.call, source.parsed) == own for source in each.sources)
     ]
-    if not any(each.loads for each in trained):
+    known = [load for each in trained for load in each.loads if is_known(writing.site, load)]
+    if not known:
         writing.tell(
-            f"the model that is trained is not loaded in this file: give its `from_pretrained` "
+            f"the load of the model that is trained is not known: give its `from_pretrained` "
             f"`distributed_config=DistributedConfig(tp_size={edits.short(size)})`"
         )
 

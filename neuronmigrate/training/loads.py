@@ -23,7 +23,9 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
         return []
     if not name.startswith("transformers."):
         line = site.positions.span(load).line
-        return [f"line {line}: give this load `dtype=torch.float32`: left out, it is the checkpoint's"]
+        weights = weights_of(unit, group, load, None)
+        dtype = "torch.bfloat16 where `bf16` is on" if weights.todo else "torch.float32"
+        return [f"line {line}: give this load `dtype`, {dtype}: left out, it is the checkpoint's"]
     unit.written.add(load)
     split = split_of(unit, load)
     if split.refused:

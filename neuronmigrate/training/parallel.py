@@ -95,9 +95,10 @@ def split_by(
         return found
     settled = _settled(unit, size)
     here = here and settled is size
-    size = constant(site, settled)
-    if is_one(size):
+    looked = constant(site, settled)
+    if is_one(looked):
         return found
+    size = settled if here or means_the_same(site, settled, at) else looked
     known = here or means_the_same(site, size, at)
     moves = edits.is_pure(size) or (here and effects.is_harmless(size, site.name_of))
     if not edits.is_literal(size) and not (moves and known):

@@ -7,6 +7,8 @@ that the file still reads, such as `tensor_parallel_size`, so that launch lines 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from neuronmigrate import edits
@@ -32,6 +34,25 @@ STAYING = {
 """Legacy settings that scripts read themselves, with their types and defaults: they stay as fields."""
 
 
+STILL_FLAGS = frozenset(
+    {
+        "bf16",
+        "gradient_accumulation_steps",
+        "gradient_checkpointing",
+        "gradient_checkpointing_kwargs",
+        "label_smoothing_factor",
+        "log_level_replica",
+        "logging_strategy",
+        "optim",
+        "optim_args",
+        "report_to",
+        "resume_from_checkpoint",
+        "save_strategy",
+        "seed",
+        "warmup_steps",
+    }
+)
+"""Flags that the native parser knows as well, whatever becomes of the field in code."""
 COMMON_FLAGS = (
     "zero_1",
     "tensor_parallel_size",
@@ -109,7 +130,7 @@ def write_class(unit: Unit, source: Source) -> cst.Name:
 def _class_name(kind: ArgumentsKind) -> str:
     """The name of the class that is written, if it is free."""
     short = kind.native.rpartition(".")[2]
-    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Neuron{short}"
+    return f"{short.removesuffix('Config')}Arguments" if short.endswith("Config") else f"Script{short}"
 
 
 def field_lines(unit: Unit, source: Source, present: frozenset[str]) -> list[Statement]:
@@ -132,11 +153,34 @@ def flags_gone(unit: Unit, source: Source) -> list[str]:
         and (found := rule(name, unit.release, kind.fields)) is not None
         and found.fate is not Fate.KEPT
     ]
-    told = (
-        f"launch lines must not give flags that are gone, such as {', '.join(gone)}: the parser stops at them"
-    )
+    todo = launches_told(unit, kept, kind)
+    if todo is None:
+        shown = ", ".join(gone)
+        todo = [f"launch lines must not give flags that are gone, such as {shown}: the parser stops at them"]
     assumed = assumed_defaults(unit)
-    return [told, assumed] if assumed else [told]
+    return [*todo, assumed] if assumed else todo
+
+
+def launches_told(unit: Unit, kept: Collection[str], kind: ArgumentsKind) -> list[str] | None:
+    """What is said of each line that starts the script; None where no line is seen."""
+    site = unit.site
+    launches = site.project.launches_of(site.path)
+    todo = []
+    for launch in launches:
+        changes = []
+        for flag in launch.flags:
+            name = flag.removeprefix("no_") if flag.removeprefix("no_") in kind.fields else flag
+            found = rule(name, unit.release, kind.fields)
+            if found is None or flag in kept or name in STILL_FLAGS or found.fate is Fate.KEPT:
+                continue
+            native = {"warmup_ratio": "warmup_steps"}.get(name, found.native)
+            if native and native != name:
+                changes.append(f"`--{flag}` is `--{native}`")
+            else:
+                changes.append(f"`--{flag}` is gone")
+        if changes:
+            todo.append(f"{launch.place}: {', '.join(changes)}")
+    return todo if launches else None
 
 
 def source_of(unit: Unit, use: Use, klass: cst.BaseExpression) -> Source:

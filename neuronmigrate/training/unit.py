@@ -335,7 +335,8 @@ def _loads(site: Site, training: Training, model: cst.BaseExpression, depth: int
     for each in site.flow.origin_of(model).producers:
         if not isinstance(each.node, cst.Call) or depth > 4:
             continue
-        method = each.name.rpartition(".")[2]
+        func = each.node.func
+        method = func.attr.value if isinstance(func, cst.Attribute) else each.name.rpartition(".")[2]
         if method in ("from_pretrained", "from_config"):
             yield each.node
         elif method in ("get_peft_model", "prepare_model_for_kbit_training") and each.node.args:
@@ -421,6 +422,12 @@ def reads_of(site: Site, unit: Unit, attribute: str) -> Iterator[tuple[cst.Attri
             sources = unit.sources(node.value)
             if sources:
                 yield node, sources
+
+
+def is_known(site: Site, load: cst.Call) -> bool:
+    """Whether a load is one of Transformers or of Optimum Neuron, so that it can be given its share."""
+    name = site.name_of(load.func) or ""
+    return name.startswith("transformers.") or catalogue.is_legacy(name)
 
 
 def resumed(unit: Unit, training: Training) -> cst.Call | None:

@@ -106,28 +106,32 @@ CASES = (
 """rank_queries is not among those of `xla`: there each process is the first of one, and nothing agrees."""
 
 
-PAIRS = tuple(
-    Case("xla", f"{fixture}.before.py", f"{fixture}.after.py")
-    for fixture in (
-        "checkpoints/pair_11",
-        "collectives/pair_13",
-        "device_loaders/pair_09",
-        "gradient_checkpointing/pair_20",
-        "lazy_step/pair_02",
-        "lazy_step/pair_03",
-        "mixed_precision/pair_15",
-        "optimizer_step/pair_10",
-        "optimizer_step/pair_10b",
-        "process_group/pair_06",
-        "profiling/pair_22",
-        "random_state/pair_21",
-        "rank_queries/pair_04",
-        "rank_queries/pair_05",
-        "rendezvous/pair_07",
-        "rendezvous/pair_08",
-        "spawned_processes/pair_12",
-        "step_closures/pair_14",
-        "xla_device/pair_01",
-    )
+PAIRS = (
+    # Run in this order in one process, in which a group has to stand before the device is used.
+    Case("xla", "process_group/pair_06.before.py", "process_group/pair_06.after.py"),
+    # XLA kept more digits between the product and the read than bfloat16 has.
+    Case("xla", "mixed_precision/pair_15.before.py", "mixed_precision/pair_15.after.py", absolute=4e-3),
+    *(
+        Case("xla", f"{fixture}.before.py", f"{fixture}.after.py")
+        for fixture in (
+            "checkpoints/pair_11",
+            "collectives/pair_13",
+            "device_loaders/pair_09",
+            "gradient_checkpointing/pair_20",
+            "lazy_step/pair_02",
+            "lazy_step/pair_03",
+            "optimizer_step/pair_10",
+            "optimizer_step/pair_10b",
+            "profiling/pair_22",
+            "random_state/pair_21",
+            "rank_queries/pair_04",
+            "rank_queries/pair_05",
+            "rendezvous/pair_07",
+            "rendezvous/pair_08",
+            "spawned_processes/pair_12",
+            "step_closures/pair_14",
+            "xla_device/pair_01",
+        )
+    ),
 )
 """The worked pairs whose before side runs under torch_xla on a CPU, as one process."""

@@ -327,6 +327,12 @@ class TestPlugin:
         assert "neuronmigrate: running on emulated (CPU)" in done.stdout
 
     @pytest.mark.nightly
+    def test_strict_alone(self, tmp_path: Path) -> None:
+        done = self.run(tmp_path, "--neuron-strict")
+        assert done.returncode == 0, done.stdout
+        assert "neuronmigrate: running on emulated (CPU), strict" in done.stdout
+
+    @pytest.mark.nightly
     def test_ini(self, tmp_path: Path) -> None:
         (tmp_path / "pytest.ini").write_text("[pytest]\nneuron_emulate = true\nneuron_strict = true\n")
         done = self.run(tmp_path)

@@ -55,7 +55,7 @@ class Counting(Classifier):
     ) -> dict[str, torch.Tensor]:
         made = super().forward(values, labels)
         items = kwargs.get("num_items_in_batch")
-        if items is not None:
+        if isinstance(items, torch.Tensor):
             made["loss"] = made["loss"] * len(labels) / items
         return made
 
@@ -151,7 +151,7 @@ def test_what_an_update_divides_by(
     plain = Classifier()
     values, labels = torch.tensor([ROWS[1]["values"]] * 2), torch.tensor([ROWS[1]["labels"]] * 2)
     losses = [plain(values, labels)["loss"] for _ in range(2)]
-    (sum(losses, torch.zeros(())) * gradient).backward()  # type: ignore[no-untyped-call]  # of torch
+    (sum(losses, torch.zeros(())) * gradient).backward()
     for name, weight in plain.named_parameters():
         assert weight.grad is not None
         torch.testing.assert_close(own.state_dict()[name], weight.detach() - 0.01 * weight.grad)
@@ -273,17 +273,18 @@ if args.process_index == 0:
 
     torch.manual_seed(0)
     inner = torch.nn.Linear(1, 2)
-    shares = [list(DistributedSampler(range(7), 2, rank, shuffle=True)) for rank in (0, 1)]  # type: ignore[arg-type]
+    sampler: Callable[..., list[int]] = DistributedSampler  # type: ignore[assignment]
+    shares = [list(sampler(ROWS[:7], 2, rank, shuffle=True)) for rank in (0, 1)]
     for step in range(2):
         inner.zero_grad()
         for share in shares:
             numbers = torch.tensor(share[2 * step : 2 * step + 2])
             logits = inner(numbers[:, None].float())
-            (torch.nn.functional.cross_entropy(logits, numbers % 2) / 2).backward()  # type: ignore[no-untyped-call]
+            (torch.nn.functional.cross_entropy(logits, numbers % 2) / 2).backward()
         with torch.no_grad():
             for weight in inner.parameters():
                 assert weight.grad is not None
-                weight -= 0.1 * (1 - step / 2) * weight.grad
+                weight.sub_(weight.grad, alpha=0.1 * (1 - step / 2))
     for expected, weight in zip(inner.parameters(), found["weights"], strict=True):
         torch.testing.assert_close(torch.tensor(weight), expected.detach())
 
@@ -298,17 +299,27 @@ def test_fields_are_those_of_the_release(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not args.average_tokens_across_devices
     with pytest.raises(TypeError, match="fuse_qkv"):
         make(output_dir="out", fuse_qkv=True)
-    with pytest.raises(
-        LegacyProblem, match=r"TrainingArguments.evaluation_strategy is not in transformers 5"
-    ):
-        make(output_dir="out", evaluation_strategy="no")
+    assert make(output_dir="out", evaluation_strategy="steps", eval_steps=1).eval_strategy == "steps"
+    with pytest.raises(LegacyProblem, match=r"TrainingArguments.no_cuda is not in transformers 5"):
+        make(output_dir="out", no_cuda=True)
     with pytest.raises(ValueError, match="fp16"):
         make(output_dir="out", fp16=True)
     with pytest.raises(RuntimeError, match="FSDP"):
         make(output_dir="out", fsdp="full_shard")
+    from neuronmigrate.runtime.legacy.optimum.accelerator import lazy_load_for_parallelism
+    from neuronmigrate.runtime.legacy.optimum.parser import NeuronHfArgumentParser
+
+    build: Callable[..., Any] = NeuronHfArgumentParser
+    line = "--output_dir out --bf16 --report_to none --zero_1 --learning_rate 1e-4"
+    (read,) = build(make).parse_args_into_dataclasses(line.split())
+    assert (read.bf16, read.zero_1, read.learning_rate, read.report_to) == (True, True, 1e-4, [])
+    with lazy_load_for_parallelism(tensor_parallel_size=2):
+        pass
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(LegacyProblem, match="start one process"):
         make(output_dir="out", tensor_parallel_size=2)
+    with pytest.raises(LegacyProblem, match="start one process"), lazy_load_for_parallelism(2):
+        pass
 
 
 def test_the_accelerator_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,19 @@ def test_modules_elsewhere_and_without_parameters_are_no_news(observer: Observer
     assert note.place.path == __file__ and note.what == "Linear"
 
 
+def test_parts_of_a_module_that_was_left_behind_are_no_news(observer: Observer) -> None:
+    class Whole(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = torch.nn.Linear(2, 2)
+
+        def forward(self, given: torch.Tensor) -> object:
+            return self.part(given)
+
+    Whole()(torch.ones(1, 2))
+    assert [note.what for note in observer.observation().notes] == ["Whole"]
+
+
 def test_jit_and_export_do_not_mind(observer: Observer) -> None:
     module = torch.nn.Linear(2, 2)
     given = torch.ones(1, 2)
@@ -242,6 +255,21 @@ def test_operations_are_counted_by_shape_and_dtype() -> None:
         "[2] float32 x [2] bfloat16",
     )
     assert found.lines[1].varied == ()
+
+
+def test_what_is_made_out_of_numbers_counts_by_its_shape() -> None:
+    observer = Observer()
+    for size, dtype in (([2], None), ([2], None), ([3], None), ([3], torch.float64)):
+        observer.see("aten::ones", (size,), {"dtype": dtype})
+    for end in (4, 5):
+        observer.see("aten::arange", (end,), {})
+    observer.see("aten::_to_copy", (torch.ones(2, device="meta"),), {"dtype": torch.float64})
+    found = observer.observation()
+    assert (found.calls, found.distinct) == (7, 6)
+    ones, arange = found.lines[0].varied[0], found.lines[1].varied[0]
+    assert ones.shapes == ("[2]", "[3]", "[3] float64")
+    assert arange.shapes == ("[4]", "[5]")
+    assert [note.what for note in found.of("float64")] == ["ones", "_to_copy"]
 
 
 @pytest.mark.parametrize(

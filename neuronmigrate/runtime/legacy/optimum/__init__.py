@@ -10,13 +10,15 @@ import importlib
 from neuronmigrate.runtime.legacy.session import Session
 
 STAND_INS: dict[str, tuple[str, ...]] = {
-    "accelerator": ("NeuronAccelerator",),
+    "accelerator": ("NeuronAccelerator", "lazy_load_for_parallelism"),
     "decoder": ("NeuronConfig", "NeuronModelForCausalLM", "NeuronModelForEmbedding", "NxDNeuronConfig"),
     "environment": (
         "get_neuron_major",
+        "is_main_worker",
         "is_neuron_available",
         "is_neuronx_available",
         "is_neuronx_distributed_available",
+        "is_precompilation",
     ),
     "parser": ("NeuronHfArgumentParser", "TrainiumHfArgumentParser"),
     "peft": ("get_peft_model",),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import types
 from collections.abc import Callable, Iterable, Iterator
 
 import accelerate
@@ -27,7 +28,7 @@ from neuronmigrate.runtime.legacy.optimum.training import is_custom
 from neuronmigrate.runtime.legacy.session import LegacyProblem, current
 from neuronmigrate.runtime.legacy.xla import world
 
-__all__ = ["NeuronAccelerator"]
+__all__ = ["NeuronAccelerator", "lazy_load_for_parallelism"]
 
 _REFUSED = (
     "dynamo_plugin",
@@ -186,6 +187,16 @@ class NeuronAccelerator(accelerate.Accelerator):
 
 _CONFIG = {"layerdrop": 0, "use_cache": False, "output_attentions": False, "output_hidden_states": False}
 """Fields of a model's configuration that preparing it sets."""
+
+
+@contextlib.contextmanager
+def lazy_load_for_parallelism(
+    tensor_parallel_size: int = 1, pipeline_parallel_size: int = 1, **others: object
+) -> Iterator[None]:
+    """Where a model to be split was loaded; it is loaded whole. Raises LegacyProblem as `refuse_split`."""
+    asked = {"tensor_parallel_size": tensor_parallel_size, "pipeline_parallel_size": pipeline_parallel_size}
+    refuse_split(types.SimpleNamespace(**asked))
+    yield
 
 
 def _mode(config: object) -> str:

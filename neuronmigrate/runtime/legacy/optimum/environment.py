@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
+from neuronmigrate.runtime.legacy.xla import world
+
 
 def is_neuronx_available() -> bool:
     """True: `torch_neuronx` can be imported."""
@@ -16,6 +20,16 @@ def is_neuron_available() -> bool:
 def is_neuronx_distributed_available() -> bool:
     """False: NxD has no stand-in."""
     return False
+
+
+def is_precompilation() -> bool:
+    """Whether `neuron_parallel_compile` runs the script, to learn its graphs."""
+    return os.environ.get("NEURON_EXTRACT_GRAPHS_ONLY") == "1"
+
+
+def is_main_worker(global_main: bool = True) -> bool:
+    """Whether this is the first process, of all or of its host."""
+    return (world.rank() if global_main else world.local_rank()) == 0
 
 
 def get_neuron_major() -> int:

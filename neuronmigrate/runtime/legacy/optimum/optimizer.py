@@ -20,7 +20,6 @@ class Optimizer:
         self.grad_norm: torch.Tensor | None = None
         self.zero_1 = zero_1
         self._dtype = dtype
-        self._reduced = False
         self._shards: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
         if zero_1:
             for group in optimizer.param_groups:
@@ -33,17 +32,10 @@ class Optimizer:
 
     @torch.no_grad()
     def reduce(self) -> None:
-        """Average the gradients over the ranks, once before a step."""
-        if self._reduced:
-            return
-        self._reduced = True
-        for parameter, shard in self._shards:
-            if parameter.grad is not None:
-                shard.grad = _average(parameter.grad.to(self._dtype))
-        if not self.zero_1:
-            for each in self._parameters():
-                if each.grad is not None:
-                    each.grad.copy_(_average(each.grad))
+        """Average the gradients of the model over the ranks before a step, which is to be clipped by them."""
+        for each in [parameter for parameter, _ in self._shards] or self._parameters():
+            if each.grad is not None:
+                each.grad.copy_(_average(each.grad))
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [each for group in self.inner.param_groups for each in group["params"]]
@@ -51,8 +43,11 @@ class Optimizer:
     @torch.no_grad()
     def step(self) -> None:
         """Average the gradients over the ranks, clip, step, write the weights back."""
-        self.reduce()
-        self._reduced = False
+        for parameter, shard in self._shards:
+            if parameter.grad is not None:
+                shard.grad = _average(parameter.grad.to(self._dtype))
+        if not self.zero_1:
+            self.reduce()
         gradients = [each.grad for each in self._parameters() if each.grad is not None]
         if self.max_norm is not None and gradients:
             dtype = gradients[0].dtype

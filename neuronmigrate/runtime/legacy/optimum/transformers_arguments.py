@@ -67,7 +67,7 @@ class NeuronTrainingArgumentsMixin(TrainingArguments):
 
     bf16: bool
     gradient_accumulation_steps: int
-    report_to: object
+    report_to: None | str | list[str]
 
     def __post_init__(self) -> None:
         session = current()
@@ -135,6 +135,9 @@ def _make(name: str, base: type, more: dict[str, tuple[object, object]]) -> type
 
     @functools.wraps(construct)
     def init(self: object, *args: object, **kwargs: object) -> None:
+        if not release.since("0.2.0") and "evaluation_strategy" in kwargs:
+            # Its name up to transformers 4.45, and with a warning for some releases more.
+            kwargs.setdefault("eval_strategy", kwargs.pop("evaluation_strategy"))
         for keyword in kwargs:
             if keyword not in taken and keyword not in _OWN:
                 message = in_the_way("transformers", f"TrainingArguments.{keyword}")

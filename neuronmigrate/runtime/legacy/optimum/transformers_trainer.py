@@ -71,6 +71,7 @@ class TrainerForNeuron(Trainer):
     control: Untyped
     lr_scheduler: Untyped
     optimizer: Untyped
+    state: Untyped
     _created_lr_scheduler: bool
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -175,7 +176,8 @@ class TrainerForNeuron(Trainer):
             detached: torch.Tensor = loss.detach()
             return detached
         self.accelerator.backward(loss)
-        return loss.detach() / accumulate
+        divided: torch.Tensor = loss.detach() / accumulate
+        return divided
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, *device: object

@@ -1,0 +1,170 @@
+"""Checkpoints of NxD: `nxd.save_checkpoint(path, tag, model=...)`, `load_checkpoint`, `has_checkpoint`.
+
+Functions with the same parameters take their place, also where the old ones were passed on: the model and
+the optimizer are saved by `torch.distributed.checkpoint`, each process its shards, the scheduler and the
+user's content by the first process, last, so that a tag is there once it is whole. Without a tag the newest
+is loaded. The way workers took turns and `use_xser` go.
+
+The files are others: that is a review. Marked are saves in the background and states of ZeRO-1 alone.
+"""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from neuronmigrate import edits
+from neuronmigrate.codemod import Codemod
+from neuronmigrate.plan import Numerics
+from neuronmigrate.site import Group, Site, Use
+
+codemod = Codemod(__name__)
+
+PATHS = ("neuronx_distributed", "neuronx_distributed.trainer", "neuronx_distributed.trainer.checkpoint")
+PARAMETERS = {
+    "finalize_checkpoint": (),
+    "has_checkpoint": ("checkpoint_dir_str",),
+    "load_checkpoint": ("path", "tag", "model", "optimizer", "scheduler", "num_workers", "strict"),
+    "save_checkpoint": (
+        *("checkpoint_dir_str", "tag", "model", "optimizer", "scheduler", "user_content", "num_workers"),
+        *("use_xser", "num_kept_ckpts"),
+    ),
+}
+"""Of neuronx_distributed/trainer/checkpoint.py, as far as the new functions take them."""
+NAMES = {f"{path}.{name}": name for path in PATHS for name in PARAMETERS}
+STATES = "torch.distributed.checkpoint.state_dict"
+BY_HAND = "use `torch.distributed.checkpoint`"
+FORMAT = "it does not read what NxD saved: load such a checkpoint while NxD is installed, and save it anew"
+FINISHED = '''\
+def {name}(path):
+    """The tags below a folder whose checkpoint is whole, the newest last."""
+    tags = os.listdir(path) if os.path.isdir(path) else []
+    ends = {{tag: os.path.join(path, tag, "rest.pt") for tag in tags}}
+    whole = [tag for tag in tags if os.path.exists(ends[tag])]
+    return sorted(whole, key=lambda tag: os.path.getmtime(ends[tag]))
+'''
+HAS = '''\
+def {name}(path):
+    """Whether a whole checkpoint stands below a folder."""
+    return bool({finished}(path))
+'''
+SAVE = '''\
+def {name}(
+    path,
+    tag,
+    model=None,
+    optimizer=None,
+    scheduler=None,
+    user_content=None,
+    num_workers=None,
+    use_xser=False,
+    num_kept_ckpts=None,
+):
+    """Save the shards of all processes, then the rest by the first one."""
+    folder = os.path.join(path, str(tag))
+    shards = {{}}
+    if model is not None:
+        shards["model"] = torch.distributed.checkpoint.state_dict.get_model_state_dict(model)
+        if optimizer is not None:
+            shards["optimizer"] = {optimizer_state}(model, optimizer)
+    torch.distributed.checkpoint.save(shards, checkpoint_id=folder)
+    if torch.distributed.get_rank() == 0:
+        state = None if scheduler is None else scheduler.state_dict()
+        torch.save({{"scheduler": state, "user_content": user_content}}, os.path.join(folder, "rest.pt"))
+        for old in {finished}(path)[:-num_kept_ckpts] if num_kept_ckpts else []:
+            {remove}(os.path.join(path, old))
+    torch.distributed.barrier()
+'''
+LOAD = '''\
+def {name}(path, tag=None, model=None, optimizer=None, scheduler=None, num_workers=None, strict=True):
+    """Load the checkpoint of a tag, or the newest, and give the user's content back."""
+    if tag is None:
+        tags = {finished}(path)
+        if not tags:
+            raise RuntimeError(f"no checkpoint in {{path}}")
+        tag = tags[-1]
+    folder = os.path.join(path, str(tag))
+    shards = {{}}
+    if model is not None:
+        shards["model"] = torch.distributed.checkpoint.state_dict.get_model_state_dict(model)
+        if optimizer is not None:
+            shards["optimizer"] = {optimizer_state}(model, optimizer)
+    torch.distributed.checkpoint.load(shards, checkpoint_id=folder)
+    if model is not None:
+        options = torch.distributed.checkpoint.state_dict.StateDictOptions(strict=strict)
+        torch.distributed.checkpoint.state_dict.set_model_state_dict(model, shards["model"], options=options)
+        if optimizer is not None:
+            {set_optimizer_state}(model, optimizer, shards["optimizer"])
+    rest = torch.load(os.path.join(folder, "rest.pt"), map_location="cpu", weights_only=False)
+    if scheduler is not None:
+        scheduler.load_state_dict(rest["scheduler"])
+    return rest["user_content"]
+'''
+
+
+@codemod.uses(NAMES)
+def decide(site: Site, use: Use) -> None:
+    """Put a function of the same name in its place."""
+    name = NAMES[use.claim]
+    if use.method:
+        site.mark(use.chain, use.name, "more than the function is meant", BY_HAND)
+        return
+    renamed = []
+    if use.call is not None:
+        bound = edits.arguments(use.call, PARAMETERS[name])
+        extra = [
+            arg for arg in bound.extra if not arg.star and edits.code_of(arg.value) not in ("False", "None")
+        ]
+        if extra:
+            what = ", ".join(f"`{edits.short(arg.value if arg.keyword is None else arg)}`" for arg in extra)
+            site.mark(use.call, use.name, f"the function that takes its place has no {what}", BY_HAND)
+            return
+        renamed = [arg for arg in use.call.args if arg.star or arg not in bound.extra]
+    if name == "finalize_checkpoint":
+        _finalize(site, use)
+        return
+    group = site.group(use)
+    helper = _helper(group, name)
+    if use.call is None:
+        group.replace(use.chain, helper)
+    else:
+        args = [
+            arg.with_changes(keyword=cst.Name("path"))
+            if arg.keyword is not None and arg.keyword.value == "checkpoint_dir_str"
+            else arg
+            for arg in renamed
+        ]
+        group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
+    why = "a function with its parameters takes its place"
+    if name == "has_checkpoint":
+        group.fixed(use.whole, use.name, why)
+    else:
+        group.review(use.whole, use.name, why, FORMAT, numerics=Numerics.FORMAT)
+
+
+def _finalize(site: Site, use: Use) -> None:
+    alone = None if use.call is None else site.alone(use.call)
+    if alone is None:
+        site.mark(use.whole, use.name, "it is passed on, or its result is used", "drop it")
+        return
+    group = site.group(use)
+    group.replace_statement(alone)
+    group.fixed(use.whole, use.name, "each save is finished when it returns")
+
+
+def _helper(group: Group, name: str) -> cst.Name:
+    finished = group.helper("finished_checkpoints", FINISHED)
+    if name == "has_checkpoint":
+        return group.helper(name, HAS, finished=finished)
+    if name == "load_checkpoint":
+        holes = {
+            "finished": finished,
+            "optimizer_state": group.ref(f"{STATES}.get_optimizer_state_dict"),
+            "set_optimizer_state": group.ref(f"{STATES}.set_optimizer_state_dict"),
+        }
+        return group.helper(name, LOAD, **holes)
+    holes = {
+        "finished": finished,
+        "optimizer_state": group.ref(f"{STATES}.get_optimizer_state_dict"),
+        "remove": group.ref("shutil.rmtree"),
+    }
+    return group.helper(name, SAVE, **holes)
