@@ -191,7 +191,10 @@ def main(arguments: Sequence[str]) -> int:
         for change in changes:
             outcome = programs.outcome(change, bisect=given.bisect)
             outcomes.append(outcome)
-            print(" | ".join(outcome.columns()), outcome.comparison.reason, flush=True)
+            found = outcome.comparison
+            print(
+                " | ".join(outcome.columns()), f"{found.status.value}: {found.reason}", sep=" | ", flush=True
+            )
             if given.verbose and outcome.caught != outcome.is_fault:
                 terminal.emit(comparison.text([outcome.comparison]), sys.stdout)
     if given.write:
