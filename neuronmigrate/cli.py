@@ -473,6 +473,10 @@ def run_pair(
     timeout: Annotated[
         float | None, typer.Option(min=1.0, metavar="SECONDS", help="Stop a side that takes longer.")
     ] = None,
+    bisect: Annotated[
+        bool,
+        typer.Option("--bisect", help="Name the hunk that brings a difference in, by at most 24 more runs."),
+    ] = False,
 ) -> None:
     """Run the old script, on stand-ins where it is legacy, and the migrated one, and compare them.
 

@@ -62,7 +62,7 @@ def compare(
     agreeing = _agreeing_steps(rows)
     for rank in sorted(first.ranks.keys() & second.ranks.keys()):
         events += traces.compare(first.ranks[rank], second.ranks[rank], policy.numerics, agreeing)
-    rows += _missing(first, second, unmatched)
+    rows += _missing(first, second, policy.numerics)
     found = Comparison(
         first=sides[0],
         second=sides[1],
@@ -375,7 +375,7 @@ def _unmatched(a: Rank, b: Rank, names: Mapping[str, str]) -> list[tuple[str, st
     return found
 
 
-def _missing(first: Recording, second: Recording, unmatched: Iterable[tuple[str, str]]) -> list[Row]:
+def _missing(first: Recording, second: Recording, numerics: frozenset[str]) -> list[Row]:
     """Rows for values that one side lacks although both sides record such values."""
     found = []
     for rank in sorted(first.ranks.keys() & second.ranks.keys()):
@@ -384,7 +384,10 @@ def _missing(first: Recording, second: Recording, unmatched: Iterable[tuple[str,
             a, b = (each.get(quantity, 0) for each in counts)
             if a != b:
                 reason = f"{a} of them on the first side, {b} on the second"
-                found.append(Row(quantity, rank, "all of them", "", "", 0, 1 << 60, Status.DIVERGED, reason))
+                status = Status.DIVERGED
+                if quantity == "saved" and "format" in numerics:
+                    status, reason = Status.EXPLAINED, f"{reason} (declared: format)"
+                found.append(Row(quantity, rank, "all of them", "", "", 0, 1 << 60, status, reason))
     return found
 
 
@@ -399,9 +402,10 @@ def _counts(rank: Rank) -> dict[str, int]:
 
 
 def _agreeing_steps(rows: Iterable[Row]) -> frozenset[int]:
+    """Optimizer steps whose gradients agree on all processes; of later steps only the norms are there."""
     found: dict[int, bool] = {}
     for row in rows:
-        if row.quantity == "gradient":
+        if row.quantity in ("gradient", "gradient norm", "norm before clipping"):
             found[row.step] = found.get(row.step, True) and row.status.fine
     return frozenset(step for step, fine in found.items() if fine)
 

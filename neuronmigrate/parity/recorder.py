@@ -27,6 +27,7 @@ import importlib.machinery
 import inspect
 import json
 import math
+import multiprocessing.util
 import os
 import platform
 import random
@@ -74,7 +75,6 @@ WRAPPERS = frozenset(
         "FullyShardedDataParallel",
         "XlaFullyShardedDataParallel",
         "DataParallel",
-        "OptimizedModule",
         "CheckpointWrapper",
     }
 )
@@ -83,6 +83,10 @@ _LEFT_OUT = ("past_key_values", "past_key_value", "cache", "encoder_outputs")
 """Parts of inputs and outputs that hold what other parts say already, in a layout of their own."""
 
 ACCELERATORS = ("neuron", "xla", "privateuseone")
+
+
+HUGE = 1 << 24
+"""Elements from which on a tensor is not read whole: digest and norm are those of the sample."""
 
 
 class Options(NamedTuple):
@@ -286,7 +290,7 @@ def _quietly(act: Callable[..., Any]) -> Callable[..., None]:
     @functools.wraps(act)
     def guarded(self: Recorder, *args: object, **kwargs: object) -> None:
         local = self.local
-        if local.busy or not self.active:
+        if local.busy or not self._awake():
             return
         local.busy = True
         try:
@@ -455,9 +459,14 @@ class Recorder:
         if tensor.device.type == "meta":
             return
         whole = list(tensor.shape)
+        tensor = getattr(tensor, "_local_tensor", tensor)
+        raw = list(tensor.shape)
+        huge = tensor.numel() > HUGE
+        if huge:
+            # Not even a copy to the host is made of all of it.
+            tensor, _ = sampled(tensor.detach(), min(elements or self.options.elements, HUGE), rows=False)
         host = on_host(tensor)
-        raw = list(host.shape)
-        if mask is not None and host.dim() >= 2 and list(host.shape[:2]) == list(mask.shape):
+        if mask is not None and raw[:2] == list(mask.shape) and not huge:
             host = host[mask]
         dtype = str(host.dtype).replace("torch.", "")
         if dtype not in DTYPES:
@@ -474,7 +483,9 @@ class Recorder:
             "shape": list(host.shape),
             "digest": digest_of(content),
         }
-        if raw != list(host.shape):
+        if huge:
+            fields.update(shape=raw, sampled="elements")
+        elif raw != list(host.shape):
             fields["unpadded from"] = raw
         if raw != whole:
             fields["part of"] = whole
@@ -539,6 +550,8 @@ class Recorder:
         if type(module).__name__ in WRAPPERS:
             self._wrapper(module)
             return usual(module, *args, **kwargs)
+        # What torch.compile gives back runs the graph of the module that it was given.
+        called, module = module, getattr(module, "_orig_mod", module)
         if local.depth == 0:
             local.on = False
             self._begin_call(module, args, kwargs)
@@ -547,7 +560,7 @@ class Recorder:
             self._put_inputs(module, args, kwargs)
         local.depth += 1
         try:
-            result = usual(module, *args, **kwargs)
+            result = usual(called, *args, **kwargs)
         finally:
             local.depth -= 1
         if recorded:
@@ -646,7 +659,8 @@ class Recorder:
             return None
         batch, length = int(ids.shape[0]), int(ids.shape[1])
         generation = self.local.generation
-        if not isinstance(mask, torch.Tensor) and generation is not None and generation.mask is not None:
+        if generation is not None and (not isinstance(mask, torch.Tensor) or mask.dim() != 2):
+            # With a static cache `forward` gets a mask of four dimensions.
             mask = generation.mask
         if not isinstance(mask, torch.Tensor) or mask.dim() != 2:
             return torch.ones(batch, length, dtype=torch.bool)
@@ -800,7 +814,7 @@ class Recorder:
             dtype = str(parameter.grad.dtype).replace("torch.", "")
             if detailed:
                 self.put("gradient", name, str(self.counts["step"]), "", parameter.grad)
-            squares += float(on_host(parameter.grad).double().norm()) ** 2
+            squares += norm_of(parameter.grad) ** 2
         call = str(self.counts["step"])
         self.scalar("gradient norm", "all", call, math.sqrt(squares), dtype)
         rates = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
@@ -1010,10 +1024,11 @@ class Recorder:
 
 def _is_traced() -> bool:
     """Whether a graph is being made: then no module of it is really called."""
-    if torch._C._get_tracing_state() is not None:
-        return True
+    # First what Dynamo knows as a constant: it reads this function as a part of the graph.
     compiler = getattr(torch, "compiler", None)
-    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
+    if compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling():
+        return True
+    return torch._C._get_tracing_state() is not None
 
 
 def _joined_name(root: str, name: str) -> str:
@@ -1057,6 +1072,14 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Tuple[int, int, 
             yield number, index, parameter
 
 
+def norm_of(tensor: torch.Tensor) -> float:
+    """The 2-norm; of a large tensor computed where it is, in float32."""
+    tensor = getattr(tensor.detach(), "_local_tensor", tensor.detach())
+    if tensor.numel() <= 1 << 20:
+        return float(on_host(tensor).double().norm())
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float32))
+
+
 def sampled(tensor: torch.Tensor, limit: int, rows: bool) -> Tuple[torch.Tensor, str]:
     """Elements at positions spread evenly, or whole rows of the last dimension."""
     if rows:
@@ -1064,7 +1087,7 @@ def sampled(tensor: torch.Tensor, limit: int, rows: bool) -> Tuple[torch.Tensor,
         number = max(1, min(limit // int(table.shape[1]), int(table.shape[0])))
         places = torch.arange(number) * int(table.shape[0]) // number
         return table[places].contiguous(), "rows"
-    places = torch.arange(limit) * tensor.numel() // limit
+    places = (torch.arange(limit) * tensor.numel() // limit).to(tensor.device)
     return tensor.reshape(-1)[places].contiguous(), "elements"
 
 
@@ -1219,7 +1242,13 @@ def begin(options: Options, about: Optional[Line] = None) -> Recorder:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(recorder.end)
+    # A process of multiprocessing leaves without what atexit holds.
+    multiprocessing.util.register_after_fork(recorder, _end_with_process)
     return recorder
+
+
+def _end_with_process(recorder: Recorder) -> None:
+    multiprocessing.util.Finalize(None, recorder.end, exitpriority=0)
 
 
 def _hook_modules(recorder: Recorder) -> None:
@@ -1486,7 +1515,7 @@ def asked_by_script() -> bool:
 
     What libraries seed and cast by themselves is theirs, and differs between old and new ones.
     """
-    frame = sys._getframe(2)
+    frame: Optional[types.FrameType] = sys._getframe(2)
     libraries = 0
     while frame is not None and libraries < 2:
         path = frame.f_code.co_filename
@@ -1498,7 +1527,7 @@ def asked_by_script() -> bool:
                 return True
             if not path.endswith("contextlib.py"):
                 libraries += 1
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return False
 
 

@@ -199,7 +199,8 @@ def summary(rows: Sequence[Row]) -> str:
     """The worst of rows in numbers; empty when they are equal."""
     measured = [row for row in rows if row.measures is not None and row.status is not Status.EQUAL]
     if not measured:
-        return ""
+        reasons = [row.reason for row in rows if row.status is Status.NOT_COMPARABLE]
+        return reasons[0] if reasons else ""
     worst = max(measured, key=lambda row: _needed(row))
     assert worst.measures is not None
     return measures_line(worst.measures, worst.tolerance)

@@ -54,7 +54,7 @@ CASES = (
         "scripts/mnist_torchrun/before/train.py",
         "scripts/mnist_torchrun/after/train.py",
         ("--epochs", "1", "--output", "{folder}"),
-        relative=1e-4,
+        relative=1e-6,
     ),
     Case("xla", "device_loaders/training.before.py", "device_loaders/training.after.py"),
     Case("xla", "gradient_checkpointing/training.before.py", "gradient_checkpointing/training.after.py"),

@@ -131,6 +131,14 @@ def test_shapes(tmp_path: Path, quantity: str, status: Status) -> None:
     assert compare(a, b).rows[0].status is status
 
 
+def test_the_same_numbers_in_two_shapes(tmp_path: Path) -> None:
+    """They are kept once, and each is read in its own shape."""
+    values = torch.arange(6.0)
+    found = of_tensors(tmp_path, {"flat": values, "table": values.reshape(2, 3)})
+    shapes = [tuple(value.tensor().shape) for value in found.first.values]
+    assert shapes == [(6,), (2, 3)]
+
+
 def _generated(made: Written, tokens: list[int], scores: list[list[float]]) -> None:
     made.tensor("tokens", "generate", torch.tensor([tokens]))
     for step, values in enumerate(scores):
@@ -184,6 +192,13 @@ def test_losses(tmp_path: Path) -> None:
     broken = compare(a, _with_losses(tmp_path / "d", [1.0, float("nan"), 0.25]))
     assert broken.status is Status.DIVERGED
     json.dumps(as_data(broken), allow_nan=False)
+
+
+def test_what_one_side_does_not_save(tmp_path: Path) -> None:
+    a = of_tensors(tmp_path / "a", {"w": torch.ones(2), "b": torch.ones(1)}, "saved")
+    b = of_tensors(tmp_path / "b", {"w": torch.ones(2)}, "saved")
+    assert _status(a, b) is Status.DIVERGED
+    assert _status(a, b, numerics=frozenset(["format"])) is Status.EXPLAINED
 
 
 def test_nothing_is_judged_under_other_settings(tmp_path: Path) -> None:

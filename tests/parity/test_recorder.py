@@ -181,3 +181,32 @@ def test_padding_is_left_out(tmp_path: Path) -> None:
 )
 def test_reductions_have_one_name(op: object, name: str) -> None:
     assert recorder.op_name(op) == name
+
+
+COMPILED = """\
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+x = torch.randn(4, 8)
+plain = model(x)
+compiled = torch.compile(model, backend="eager", fullgraph=True)(x)
+model.compile(backend="eager", fullgraph=True)
+in_place = model(x)
+traced = torch.jit.trace(torch.nn.Linear(8, 4), x)(x)
+"""
+
+
+@pytest.mark.nightly
+def test_graphs_are_seen_from_outside(tmp_path: Path) -> None:
+    """Compiled models count as what they were made of, and nothing is recorded while a graph is made."""
+    rank = _record(COMPILED, tmp_path).first
+    outputs = [key for key in rank.by_key if key[0] == "output"]
+    assert [(name, call) for _, name, call, _ in outputs] == [
+        ("Sequential#0", "train 0"),
+        ("Sequential#0", "train 1"),
+        ("Sequential#0", "train 2"),
+        ("Linear#0", "train 0"),
+    ]
+    inside = {call for quantity, _, call, _ in rank.by_key if quantity == "inner output"}
+    assert inside == {"train 0"}
+    assert not rank.notes

@@ -46,7 +46,8 @@ def install(session: Session) -> None:
     sys.meta_path.append(_Finder(session))
 
 
-def _is_module(name: str) -> bool:
+def has_stand_in(name: str) -> bool:
+    """Whether a legacy module has a stand-in."""
     if name in MODULES or name in PACKAGES or name in OPTIMUM or name == "optimum.exporters":
         return True
     if not name.startswith(tuple(f"{root}." for root in OPTIMUM)):
@@ -62,7 +63,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not _is_module(name):
+        if not has_stand_in(name):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
@@ -90,7 +91,7 @@ class _Module(types.ModuleType):
         if attribute.startswith("__") and attribute != "__version__":
             raise AttributeError(attribute)
         qualified = f"{name}.{attribute}"
-        if _is_module(qualified):
+        if has_stand_in(qualified):
             return importlib.import_module(qualified)
         session: Session = self.__dict__["_session"]
         found, value = _stand_in(name, attribute, session)
