@@ -131,10 +131,8 @@ def _is_device(name: str, node: cst.CSTNode | None) -> bool:
         return True
     if name == "torch.device" and isinstance(node, cst.Call) and node.args:
         node = node.args[0].value
-    return isinstance(node, cst.SimpleString) and str(node.evaluated_value).partition(":")[0] in (
-        "neuron",
-        "xla",
-    )
+    # A device that says `neuron` is native already, and never heeded the switch.
+    return isinstance(node, cst.SimpleString) and str(node.evaluated_value).partition(":")[0] == "xla"
 
 
 def _is_model(site: Site, name: str, node: cst.CSTNode | None) -> bool:

@@ -1105,7 +1105,7 @@ class Embeddings(_Compiled):
         certain = True
         for use in site.flow.uses_of(load.call).uses:
             call, _ = self.called(site, use.node)
-            if call is None and use.kind not in (UseKind.BOUND, UseKind.DISCARDED):
+            if call is None and use.kind not in (UseKind.BOUND, UseKind.DISCARDED, UseKind.HANDED_ON):
                 return False
             if call is not None:
                 if model_of(call) is not call.func:

@@ -4,10 +4,11 @@ Natively the model itself runs on the device and is compiled in place, so that i
 of its weights stay. A helper, written once per file, does that and calls it once with the example, which
 compiles where the trace did. What a trace did by itself is written out: it recorded no gradients, so the
 weights are frozen; it took and gave CPU tensors, so inputs are moved and outputs brought back; it was a
-copy, so a model that is read later is copied. A saved trace becomes a file of weights; where it is loaded
-the model is built again if the code says how. `async_load`, `dynamic_batch`, placement on cores and the
-like go. `DataParallel` ran several cores of one process: one core runs it now, and the way to several
-processes is said.
+copy, so a model that is read later is copied. Its checkpoint is loaded as under Transformers 4, in float32
+and with `return_dict=False` for `torchscript=True`. Where calls cannot be followed the model goes on taking
+and giving CPU tensors. A saved trace becomes a file of weights; where it is loaded the model is built again
+if the code says how. `async_load`, `dynamic_batch`, placement on cores and the like go. `DataParallel` ran
+several cores of one process: one core runs it now, and the way to several processes is said.
 
 Marked are loads of files that nobody seems to write, traces whose arguments cannot be seen or that keep
 state in aliased outputs, and traced methods. Compiled files of old are not readable natively.
@@ -162,6 +163,8 @@ class Made:
     """For a load of what another file saves: the code there that builds the model."""
     shared: bool = False
     """Whether a load elsewhere in the file copies the model that is traced."""
+    loads_checkpoint: bool = False
+    """Whether what builds the model loads a checkpoint of Transformers."""
     in_place: bool = False
     """Whether a load takes the place of the very module that it was traced from."""
     refused: str = ""
@@ -209,6 +212,7 @@ def _decide_file(site: Site) -> None:
     for each in made:
         if each.refused:
             _mark(site, each)
+    _decide_checkpoints(site, [each for each in alive if each.use is not None])
     answered = {use for each in made for use in (each.use, *each.wrappers)}
     answered |= _decide_handed_on(site, made, answered)
     for use in site.uses:
@@ -220,6 +224,69 @@ def _decide_file(site: Site) -> None:
             elif use not in answered:
                 site.mark(use.whole, use.name, "it cannot be seen what becomes of it here", _advice(use))
             site.settled.add(use)
+
+
+def _decide_checkpoints(site: Site, made: Sequence[Made]) -> None:
+    """Load what is traced as it was loaded then: Transformers 5 has another default and lacks an option."""
+    if not any(binding.target.partition(".")[0] == "torch_neuronx" for binding in site.names.imports):
+        return
+    traced = {
+        producer.node
+        for each in made
+        for producer in site.flow.origin_of(
+            edits.arguments(each.call, TRACE_PARAMETERS).by_name["func"].value
+        ).producers
+    }
+    for call in site.names.calls:
+        if not _loads_checkpoint(site.name_of(call.func)):
+            continue
+        group = site.group()
+        loads = edits.code_of(call.func).endswith("from_pretrained")
+        new = _as_loaded(group, call, loads and call in traced)
+        if new is call:
+            continue
+        group.replace(call, new)
+        before, after = (_keywords(each) for each in (call, new))
+        why = []
+        if "torchscript" in before:
+            why.append("`return_dict=False` gives the tuples of `torchscript`, which Transformers 5 lacks")
+        if "dtype" in after - before:
+            why.append("float32 is written out: Transformers 5 takes the dtype of the checkpoint")
+        group.fixed(call, site.name_of(call.func) or "", "; ".join(why))
+
+
+def _keywords(call: cst.Call) -> set[str]:
+    return {arg.keyword.value for arg in call.args if arg.keyword is not None}
+
+
+def _loads_checkpoint(name: str | None) -> bool:
+    parts = (name or "").split(".")
+    return (
+        parts[0] == "transformers"
+        and parts[-1] in ("from_config", "from_pretrained")
+        and not any(part.endswith(_NO_MODELS) for part in parts)
+    )
+
+
+_NO_MODELS = ("Config", "Extractor", "Processor", "Tokenizer", "TokenizerFast")
+
+
+def _as_loaded(group: Group, call: cst.Call, traced: bool) -> cst.Call:
+    """A load of a checkpoint as it was meant under Transformers 4; the call itself where it says so."""
+    if any(arg.star for arg in call.args):
+        return call
+    args: list[cst.Arg] = []
+    told = {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
+    for arg in call.args:
+        if arg.keyword is None or arg.keyword.value != "torchscript":
+            args.append(arg)
+        elif edits.code_of(arg.value) == "True" and "return_dict" not in told:
+            args.append(arg.with_changes(keyword=cst.Name("return_dict"), value=cst.Name("False")))
+        elif edits.code_of(arg.value) not in ("True", "False"):
+            return call
+    if traced and not told.keys() & {"dtype", "torch_dtype", "quantization_config"}:
+        args.append(edits.keyword("dtype", group.expression("torch.float32")))
+    return call if args == list(call.args) else edits.with_arguments(call, args)
 
 
 def _decide_handed_on(site: Site, made: Sequence[Made], answered: set[Use | None]) -> set[Use | None]:
@@ -430,6 +497,8 @@ def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExp
     made.built = builder(site, func, made.call)
     if made.built is not None:
         writer.shared = writer.shared or made.built[1]
+        producers = site.flow.origin_of(func).producers
+        made.loads_checkpoint = any(_loads_checkpoint(each.name) for each in producers)
     else:
         line = site.positions.span(writer.call).line
         made.refused = f"the model of line {line}, whose weights are in the file now, cannot be built here"
@@ -538,6 +607,11 @@ def _words(site: Site, value: cst.BaseExpression) -> list[str] | None:
 def _write_load(site: Site, group: Group, made: Made, compile_name: cst.Name) -> None:
     assert made.path is not None
     model, copied = made.built or (group.expression(made.code), False)
+    if isinstance(model, cst.Call) and (
+        _loads_checkpoint(made.code.partition("(")[0]) or made.loads_checkpoint
+    ):
+        loads = (made.code.partition("(")[0] or edits.code_of(model.func)).endswith("from_pretrained")
+        model = _as_loaded(group, model, loads)
     if made.in_place:
         forget(site, made.path)
     else:

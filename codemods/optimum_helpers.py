@@ -66,10 +66,14 @@ def decide_constant(site: Site, use: Use) -> None:
         group.fixed(use.node, use.name, "it is the name of a folder")
 
 
-@codemod.uses(["optimum.neuron.__version__", "optimum.neuron.version.__version__"])
+VERSIONS = ("optimum.neuron.__version__", "optimum.neuron.version.__version__")
+
+
+@codemod.uses(VERSIONS)
 def decide_version(site: Site, use: Use) -> None:
-    """Tell the release of the native stack where one is only told; a comparison is marked."""
-    if use.stored or use.quoted or not _is_told(site, use.chain):
+    """Tell the release of the native stack where one is only told; where it decides all are marked."""
+    uses = [each for each in site.uses if each.claim in VERSIONS]
+    if not all(_is_told(site, each.chain) and not each.stored for each in uses):
         return
     group = site.group(use)
     group.replace(use.chain, group.expression('importlib.metadata.version("torch-neuronx")'))

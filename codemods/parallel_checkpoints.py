@@ -156,15 +156,17 @@ def _helper(group: Group, name: str) -> cst.Name:
     if name == "has_checkpoint":
         return group.helper(name, HAS, finished=finished)
     if name == "load_checkpoint":
-        holes = {
-            "finished": finished,
-            "optimizer_state": group.ref(f"{STATES}.get_optimizer_state_dict"),
-            "set_optimizer_state": group.ref(f"{STATES}.set_optimizer_state_dict"),
-        }
-        return group.helper(name, LOAD, **holes)
-    holes = {
-        "finished": finished,
-        "optimizer_state": group.ref(f"{STATES}.get_optimizer_state_dict"),
-        "remove": group.ref("shutil.rmtree"),
-    }
-    return group.helper(name, SAVE, **holes)
+        return group.helper(
+            name,
+            LOAD,
+            finished=finished,
+            optimizer_state=group.ref(f"{STATES}.get_optimizer_state_dict"),
+            set_optimizer_state=group.ref(f"{STATES}.set_optimizer_state_dict"),
+        )
+    return group.helper(
+        name,
+        SAVE,
+        finished=finished,
+        optimizer_state=group.ref(f"{STATES}.get_optimizer_state_dict"),
+        remove=group.ref("shutil.rmtree"),
+    )

@@ -7,8 +7,9 @@ the weights alike and give local tensors as before, so that code which counts wi
 `init_method` is called on the whole weight. A fused projection (`stride`) has its rows in another order
 than the whole weight of a checkpoint, which is a review.
 
-Marked are padded layers, groups of their own, partial outputs, weights that are filled with shards by
-hand, classes made of these layers, and `GQAQKVColumnParallelLinear`, which repeats key and value heads.
+`isinstance` asks for the plain class, which is a review. Marked are padded layers, groups of their own,
+partial outputs, weights that are filled with shards by hand, classes made of these layers, and
+`GQAQKVColumnParallelLinear`, which repeats key and value heads.
 """
 
 from __future__ import annotations
@@ -92,6 +93,10 @@ GROUP = "neuronx_distributed.parallel_layers.parallel_state.get_tensor_model_par
 BY_HAND = (
     "make the plain layer, and give it to `parallelize_module` with `ColwiseParallel` or `RowwiseParallel`"
 )
+ASKED_TODO = (
+    "all layers of that class are meant now, and methods of the old ones, such as `init_weight_cpu()`, are "
+    "not there"
+)
 WHY = "the plain layer of torch is sharded by a plan"
 STRIDE_TODO = (
     "the rows of the whole weight of `{name}` stand in the order of the processes, each with its part of "
@@ -126,6 +131,11 @@ class Layer:
 @codemod.uses(KINDS)
 def decide(site: Site, use: Use) -> None:
     """Rewrite the layers of one block of statements together."""
+    if use.call is None and not use.method and _is_asked_for(site, use):
+        group = site.group(use)
+        group.replace(use.chain, group.ref(PLAIN[KINDS[use.claim]]))
+        group.review(use.chain, use.name, "the layers are plain ones now", ASKED_TODO)
+        return
     if use.call is None or use.method:
         site.mark(use.chain, use.name, *_no_call(site, use))
         return
@@ -153,6 +163,24 @@ def decide(site: Site, use: Use) -> None:
         if not each.name:
             _rewrite_alone(site, each)
         site.settled.add(each.use)
+
+
+def _is_asked_for(site: Site, use: Use) -> bool:
+    """Whether a class stands in the second argument of `isinstance`, alone or in a tuple."""
+    node: cst.CSTNode = use.chain
+    around = site.parent(node)
+    if isinstance(around, cst.Element):
+        holder = site.parent(around)
+        if not isinstance(holder, cst.Tuple):
+            return False
+        around = site.parent(holder)
+    call = site.parent(around) if isinstance(around, cst.Arg) else None
+    return (
+        isinstance(call, cst.Call)
+        and site.name_of(call.func) in ("builtins.isinstance", "builtins.issubclass")
+        and len(call.args) == 2
+        and call.args[1] is around
+    )
 
 
 def _no_call(site: Site, use: Use) -> tuple[str, str]:

@@ -113,6 +113,8 @@ LOSS_TODO = (
     "vocabulary for a moment, which `loss_parallel()` around loss and backward pass would spare"
 )
 BY_HAND = "use placements of a DTensor"
+IN_PLACE = "reduce_from_tensor_model_parallel_region"
+"""It changed its argument as well (`_reduce` in neuronx_distributed/parallel_layers/mappings.py)."""
 
 
 @codemod.uses(NAMES)
@@ -151,6 +153,14 @@ def _replace(site: Site, use: Use, name: str, code: str, why: str, todo: str) ->
         site.mark(use.whole, use.name, reason, BY_HAND)
         return
     group: Group = site.group(use)
+    alone = None if use.call is None else site.alone(use.call)
+    if name == IN_PLACE and alone is not None and use.call is not None and use.call.args:
+        template = "torch.distributed.all_reduce({tensor}, group={part}.get_group())\n"
+        part = dimension_of(site, group, "tp")
+        holes = {"tensor": use.call.args[0].value, "part": part}
+        group.replace_statement(alone, group.statements(template, **holes))
+        _tell(site, group, use, "its result is not used, but it summed the tensor in place", "")
+        return
     helper = group.helper(name, code, mesh=dimension_of(site, group, "tp"))
     gone = [
         arg
@@ -162,7 +172,11 @@ def _replace(site: Site, use: Use, name: str, code: str, why: str, todo: str) ->
     else:
         args = [_renamed(arg) for arg in use.call.args if arg not in gone]
         group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
-    told = "; ".join(each for each in (todo, mesh.todo) if each)
+    _tell(site, group, use, why, todo)
+
+
+def _tell(site: Site, group: Group, use: Use, why: str, todo: str) -> None:
+    told = "; ".join(each for each in (todo, mesh_of(site).todo) if each)
     if told:
         group.review(use.whole, use.name, why, told, numerics=Numerics.REORDERED)
     else:

@@ -66,8 +66,8 @@ def decide_config(site: Site, use: Use) -> None:
         tensor = cst.Name(name.value)
     sizes = {"tp": tensor, "pp": cst.Integer("1")}
     group.replace_statement(assign, [*before, *made_mesh(site, group, sizes, mesh.dimensions)])
-    for name in ("model_init_config", "optimizer_config", "mixed_precision_config", "sequence_parallel"):
-        gone = bound.value(name)
+    for key in ("model_init_config", "optimizer_config", "mixed_precision_config", "sequence_parallel"):
+        gone = bound.value(key)
         if gone is not None:
             forget(site, gone)
     group.fixed(use.call, use.name, "a device mesh takes the place of the parallel state")

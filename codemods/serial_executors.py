@@ -28,8 +28,8 @@ class {name}:
         return result
 '''
 TODO = (
-    "the others of a host run it at the same time: give each a file of its own where it writes; every process "
-    "has to come here"
+    "the others of a host run it at the same time: give each a file of its own where it writes; every "
+    "process has to come here"
 )
 
 

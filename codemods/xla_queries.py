@@ -70,14 +70,14 @@ codemod.symbol(
     because="each process owns one device, so there is nothing to set up",
 )
 codemod.symbol(
-    "torch_xla.core.xla_model.xla_device_hw",
-    Call("torch.device({device}).type.upper()", args=("device",)),
-    because='the type of the device tells, in capitals as before: "NEURON" or "CPU"',
-)
-codemod.symbol(
     "torch_xla.core.xla_model.unlazy",
     Drop(),
     because="tensors hold their values as soon as they are computed",
+)
+codemod.symbol(
+    "torch_xla.core.xla_model.xla_device_hw",
+    Call("torch.device({device}).type.upper()", args=("device",)),
+    because='the type of the device tells, in capitals as before: "NEURON" or "CPU"',
 )
 codemod.symbol(
     "torch_xla.device_count",

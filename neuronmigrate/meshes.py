@@ -75,10 +75,9 @@ ASKS = frozenset({*GETTERS, *LAYERS, *MAKERS, IS_INITIALIZED})
 REGIONS = (f"{_LAYERS}.mappings.", f"{_LAYERS}.loss_functions", f"{_LAYERS}.parallel_cross_entropy")
 MAKE = "torch.distributed.init_device_mesh"
 HAND_OVER = (
-    "this file makes no mesh: set its `mesh` where `init_device_mesh` is called, before it is needed here"
+    "this file makes no mesh: see that its `mesh` is set where `init_device_mesh` is called, before it is "
+    "needed"
 )
-
-
 WIDE = 90
 """Characters of a call up to which it stands on one line."""
 

@@ -18,8 +18,7 @@ import pytest
 from tests.fixtures_lib import run_of
 from tests.on_cpu import Completed
 from tests.oracle.cases import CASES, FIXTURES, PAIRS, RECORDINGS, Case
-from tests.oracle.record import digest
-from tests.tiny_models import save_classifier
+from tests.oracle.record import digest, save_model
 
 ALONE = [
     pytest.param(case, marks=pytest.mark.nightly if case.arguments else ())
@@ -32,18 +31,14 @@ def _id(case: Case) -> str:
     return f"{case.kind}-{case.name}"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_classifier(tmp_path_factory.mktemp("model"))
-
-
 @pytest.mark.parametrize("case", CASES, ids=_id)
 def test_the_after_side_computes_what_the_legacy_side_did(
-    case: Case, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = json.loads(case.recording.read_text("utf-8"))
     assert recorded["sha256"] == digest(FIXTURES / case.before), "record this script anew"
-    if case.needs_model:
+    if case.model:
+        model = save_model(case, tmp_path / "model")
         monkeypatch.setenv("MODEL_DIR", str(model))
         assert recorded["inputs"]["model.safetensors"] == digest(model / "model.safetensors")
     ran = _run(case, tmp_path)

@@ -72,7 +72,11 @@ def test_a_model_is_built_where_it_is_served(tmp_path: Path) -> None:
     write(tmp_path, {"compile.py": COMPILE, "serve.py": SERVE})
     report, after = rewritten(tmp_path)
     served = after["serve.py"]
-    assert "AutoModelForSequenceClassification.from_pretrained('a/b', torchscript=True)" in served
+    assert (
+        "AutoModelForSequenceClassification.from_pretrained('a/b', return_dict=False, dtype=torch.float32)"
+        in served
+    )
+    assert "Auto.from_pretrained(NAME, return_dict=False, dtype=torch.float32)" in after["compile.py"]
     assert "with_weights(" in served and 'model(torch.ones(1, 8).to("neuron"))' in served
     load = next(each for each in report.findings if each.found == "torch.jit.load")
     assert load.state is State.REVIEW

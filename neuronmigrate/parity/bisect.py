@@ -1,9 +1,9 @@
 """Finds the hunk of a rewrite that brings a difference in.
 
 Mixtures of the old and the new program, the old one with some of the hunks applied, are run and compared with
-the old one, until the smallest difference between one that computes the same and one that does not is left (Zeller and Hildebrandt, Simplifying
-and Isolating Failure-Inducing Input, 2002). In a mixture legacy names have their stand-ins and the neuron
-device means the CPU. A mixture that cannot run tells nothing.
+the old one, until the smallest step from one that computes the same to one that does not is found (Zeller and
+Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002). In a mixture legacy names have their
+stand-ins and the neuron device means the CPU. A mixture that cannot run tells nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Answer(enum.Enum):
 def isolate(items: Sequence[Item], ask: Callable[[Sequence[Item]], Answer]) -> list[Item]:
     """A smallest difference between a selection that computes the same and one that differs.
 
-    All items together differ, and none of them is the same. What others need only to run is not in the answer.
+    All items together differ, and no item alone is the same. What others need only to run is left out.
     """
     same: list[Item] = []
     differs = list(items)
@@ -122,7 +122,7 @@ class Search:
         self._known: dict[tuple[Hunk, ...], Answer] = {}
 
     def blame(self, written: Collection[Result] = ()) -> Blame:
-        """The hunks without which there is no difference. `written` is what a rewrite does to the old files."""
+        """The hunks that make the difference. `written` is what a rewrite does to the old files."""
         found = [hunk for each in self.differences for hunk in each.hunks]
         if not found:
             return Blame((), 0, "the two sides differ in imports and definitions alone")

@@ -402,9 +402,10 @@ def _counts(rank: Rank) -> dict[str, int]:
 
 
 def _agreeing_steps(rows: Iterable[Row]) -> frozenset[int]:
+    """Optimizer steps whose gradients agree on all processes; of later steps only the norms are there."""
     found: dict[int, bool] = {}
     for row in rows:
-        if row.quantity == "gradient":
+        if row.quantity in ("gradient", "gradient norm", "norm before clipping"):
             found[row.step] = found.get(row.step, True) and row.status.fine
     return frozenset(step for step, fine in found.items() if fine)
 

@@ -1,8 +1,8 @@
 """Records many runs one after the other, without importing torch anew for each.
 
 A process imports the heavy libraries once and forks for every run, so that the search for a cause takes
-seconds where it took minutes. A forked run is prepared as one of `neuronmigrate run` is, and torch computed
-nothing before the fork. Where the system cannot fork, each run starts a Python of its own.
+seconds where it took minutes. A forked run is prepared as one of `neuronmigrate run` is, and torch has not
+computed anything before the fork. Where the system cannot fork, each run starts a Python of its own.
 """
 
 from __future__ import annotations

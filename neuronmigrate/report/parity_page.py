@@ -17,7 +17,7 @@ from neuronmigrate.report.comparison import (
 )
 from neuronmigrate.report.view import Line
 
-LISTED = 200
+LISTED = 60
 """Differences that are told one by one."""
 COLOURS = (
     (0.0, "#d9ead9", "equal"),
@@ -122,8 +122,8 @@ def _plot(curve: Curve) -> Plot:
     name = "" if curve.name in (curve.quantity, "all") else f", {curve.name}"
     return Plot(
         f"{curve.quantity.capitalize()}{name}{rank}",
-        f"{high:.4g}",
-        f"{low:.4g}",
+        f"{high:.3g}",
+        f"{low:.3g}",
         last,
         tuple(lines),
         f"{curve.distance:.2g}",

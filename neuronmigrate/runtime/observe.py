@@ -199,7 +199,7 @@ class Observer:
             self._in_graphs += 1
             return
         self._calls[place] += 1
-        given = [(each.shape, each.dtype) for each in tensors]
+        given: list[tuple[object, ...]] = [(each.shape, each.dtype) for each in tensors]
         key = (name, *(given or [_asked_for(args, kwargs)]))
         seen = self._signatures.get(key)
         if seen is None:

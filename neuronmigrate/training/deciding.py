@@ -6,7 +6,7 @@ from neuronmigrate import edits
 from neuronmigrate.loads.arguments import unread
 from neuronmigrate.loads.family import is_annotation, is_base, is_isinstance
 from neuronmigrate.site import Site, Use
-from neuronmigrate.training import hooks, parsed
+from neuronmigrate.training import hooks, merging, parsed
 from neuronmigrate.training.arguments import write_arguments
 from neuronmigrate.training.kinds import ARGUMENTS, TRAINERS
 from neuronmigrate.training.trainer import has_twin, twin, write_trainer
@@ -55,7 +55,8 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
     # A class of the script keeps its name, and its base is answered for.
     if not source.derived:
         group.rename(use, load.native)
-    new = edits.with_arguments(call, parsed.without_staying(unit, load))
+    args = merging.merged(unit, load) or parsed.without_staying(unit, load)
+    new = edits.with_arguments(call, args)
     group.replace(call, edits.wrapped(new, call, site.module.default_indent))
     load.todo += unread(site, group, load, [load])
     why = f"{native}, with the old defaults written out"

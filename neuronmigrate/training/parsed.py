@@ -82,9 +82,27 @@ def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
         for _, sources in reads_of(unit.site, unit, name)
     ):
         found["tensor_parallel_size"] = STAYING["tensor_parallel_size"]
+    elsewhere = _read_elsewhere(unit)
+    found.update({name: typed for name, typed in STAYING.items() if name in elsewhere})
+    if not elsewhere.isdisjoint(CONFIG_FIELDS):
+        found["tensor_parallel_size"] = STAYING["tensor_parallel_size"]
     if "zero_1" in found and not unit.before(OWN_CLASS):
         found["zero_1"] = ("bool", "True")
     return found
+
+
+def _read_elsewhere(unit: Unit) -> frozenset[str]:
+    """The attributes that are read in the modules of the project which this file takes something from."""
+    site = unit.site
+    taken = {binding.target for binding in site.names.imports}
+    return frozenset[str]().union(
+        *(
+            facts.attributes
+            for name, facts in site.project.facts_of(site.path).modules.items()
+            if name != site.project.module_name(site.path)
+            and any(each == name or each.startswith(f"{name}.") for each in taken)
+        )
+    )
 
 
 def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:

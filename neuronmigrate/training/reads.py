@@ -6,6 +6,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.loads.arguments import constant, means_the_same
+from neuronmigrate.names import dotted_name
 from neuronmigrate.site import Site
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import MODELS
@@ -33,8 +34,10 @@ def settle(unit: Unit) -> None:
         for node, sources in reads_of(unit.site, unit, name):
             if all(each.call is not None for each in sources):
                 _write_value(unit, node, sources)
-    for name in CONFIG_FIELDS:
-        for node, _ in reads_of(unit.site, unit, name):
+    for node in unit.site.nodes(cst.Attribute):
+        # What made them may be in another module. Trainers and accelerators have such attributes as well.
+        holder = dotted_name(node.value).rpartition(".")[2]
+        if node.attr.value in CONFIG_FIELDS and holder not in ("", "accelerator", "self", "state"):
             _config(unit, node)
     for name, todo in NEEDED.items():
         for node, _ in reads_of(unit.site, unit, name):

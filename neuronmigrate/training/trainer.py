@@ -74,7 +74,9 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
             written.todo += trl_trainer.settle(unit, training, load, native)
         written.refused = load.refused
         written.todo += load.todo
-        written.args = load.args
+        both = "tokenizer" in load.values and table.identifier in load.given
+        # Where both are given, the tokenizer won.
+        written.args = [arg for arg in load.args if not (both and arg is load.id_arg)]
         written.load = load
         if not is_trl:
             _default_collator(unit, training, load, written)

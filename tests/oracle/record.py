@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.oracle.cases import CASES, FIXTURES, PAIRS, Case
-from tests.tiny_models import save_classifier
+from tests.tiny_models import save_chat, save_classifier
 
 VERSIONS = """
 import importlib.metadata, json, platform
@@ -64,8 +64,8 @@ def record(case: Case, python: Path, versions: dict[str, str]) -> str:
         command += [each.format(folder=folder) for each in case.arguments]
         environment = {**os.environ, "PJRT_DEVICE": "CPU", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         inputs = {}
-        if case.needs_model:
-            model = save_classifier(Path(folder, "model"))
+        if case.model:
+            model = save_model(case, Path(folder, "model"))
             environment["MODEL_DIR"] = str(model)
             inputs["model.safetensors"] = digest(model / "model.safetensors")
         done = subprocess.run(command, cwd=script.parent, env=environment, capture_output=True, text=True)
@@ -94,6 +94,12 @@ def record(case: Case, python: Path, versions: dict[str, str]) -> str:
         if tensors:
             save_file(tensors, stored)
         return ""
+
+
+def save_model(case: Case, folder: Path) -> Path:
+    """Write the model that a case reads, the same one every time."""
+    save = save_chat if case.model == "chat" else save_classifier
+    return save(folder)
 
 
 def _listed(value: object) -> object:

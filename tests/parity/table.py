@@ -1,8 +1,8 @@
 """Runs the migrated programs of `tests.parity.faults`, each with one edit, and says what parity finds.
 
-    python -m tests.parity.table [--bisect] [--only BASE] [--out FILE]
+    python -m tests.parity.table --bisect --write docs/parity.md
 
-writes the tables of docs/parity.md.
+writes the tables there anew.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ast
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from neuronmigrate.parity.recording import Recording, read
 from neuronmigrate.parity.running import ALIGNED
 from neuronmigrate.parity.tolerance import Policy
 from neuronmigrate.parity.warm import Warm
+from neuronmigrate.report import comparison, terminal
 from tests.parity.faults import BASES, FAULTS, VARIANTS, Base, Change
 from tests.tiny_models import save_chat, save_classifier, save_translator
 
@@ -51,7 +52,14 @@ class Outcome:
         if row is not None and row.status is Status.DIVERGED:
             return row.quantity
         events = [event.event for event in found.events if event.status is Status.DIVERGED]
-        return f"event: {events[0]}" if events else found.reason
+        return f"event: {events[0]}" if events else ""
+
+    def columns(self) -> list[str]:
+        """A line of the table."""
+        hunk = ""
+        if self.blame is not None:
+            hunk = "yes" if self.named else self.blame.reason or "others with it"
+        return [self.change.base, self.change.name, "yes" if self.caught else "no", self.quantity, hunk]
 
 
 class Programs:
@@ -60,9 +68,17 @@ class Programs:
     def __init__(self, folder: Path, warm: Warm) -> None:
         self.folder = folder
         self.warm = warm
-        self.variables = _models(folder)
         self._before: dict[str, Recording] = {}
         self._runs = 0
+
+    def variables(self, base: Base) -> dict[str, str]:
+        """Where the program finds its model, which is made when it is first asked for."""
+        if not base.model:
+            return {}
+        folder = self.folder / base.model.lower()
+        if not folder.exists():
+            MODELS[base.model](folder)
+        return {base.model: str(folder)}
 
     def before(self, base: Base) -> Recording:
         """The recording of the old side."""
@@ -102,7 +118,7 @@ class Programs:
             devices=base.devices,
             release=base.release,
             choices=ALIGNED,
-            variables=self.variables,
+            variables=self.variables(base),
         )
         return search.blame([base.result()])
 
@@ -118,7 +134,7 @@ class Programs:
                 release=base.release if legacy else None,
                 devices=base.devices,
                 cwd=Path(cwd),
-                variables=self.variables,
+                variables=self.variables(base),
             )
         return read(out)
 
@@ -133,7 +149,7 @@ def _names(blame: Blame, change: Change) -> bool:
     lines = set(range(start, start + max(change.new.count("\n"), 1)))
     if lines & set(range(culprit.new_line, culprit.new_line + max(culprit.new.count("\n"), 1))):
         return True
-    return any(f"{name}(" in culprit.new for name in _around(change.apply(after), start))
+    return any(f"{name}(" in culprit.new for name in _around(after, start))
 
 
 def _around(text: str, line: int) -> list[str]:
@@ -145,63 +161,67 @@ def _around(text: str, line: int) -> list[str]:
     ]
 
 
-def _models(folder: Path) -> Mapping[str, str]:
-    made = {
-        "CHAT": save_chat(folder / "chat"),
-        "CLASSIFIER": save_classifier(folder / "classifier"),
-        "TRANSLATOR": save_translator(folder / "translator"),
-    }
-    return {name: str(path) for name, path in made.items()}
+MODELS: Mapping[str, Callable[[Path], Path]] = {
+    "CHAT": save_chat,
+    "CLASSIFIER": save_classifier,
+    "TRANSLATOR": save_translator,
+}
 
 
-def correct() -> Iterator[Change]:
-    """The migrated programs as they are."""
-    for name in BASES:
-        yield Change(name, "as migrated", "", "")
+AS_MIGRATED = "as migrated"
+BEGIN, END = "<!-- begin: tests.parity.table -->\n", "<!-- end: tests.parity.table -->\n"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the changes and print a line for each; 1 if one did not come out as it should."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a base, or base/word for changes with that word")
+    parser = argparse.ArgumentParser(prog="python -m tests.parity.table")
+    parser.add_argument("--only", default="", help="a program, or PROGRAM/WORD for edits with that word")
     parser.add_argument("--bisect", action="store_true", help="search for the edit as well")
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--verbose", action="store_true", help="print what is wrong in full")
+    parser.add_argument("--write", type=Path, help="page in which the tables are written anew")
     given = parser.parse_args(arguments)
     only, _, word = given.only.partition("/")
-    changes = [each for each in (*FAULTS, *VARIANTS) if only in ("", each.base) and word in each.name]
-    wrong = 0
+    correct = [Change(name, AS_MIGRATED, "", "") for name in BASES]
+    changes = [
+        each for each in (*correct, *FAULTS, *VARIANTS) if only in ("", each.base) and word in each.name
+    ]
+    outcomes = []
     with tempfile.TemporaryDirectory() as folder, Warm() as warm:
         programs = Programs(Path(folder), warm)
-        for name, base in BASES.items():
-            if only in ("", name):
-                found = programs.compare(base, base.after())
-                wrong += not found.status.fine
-                print(
-                    f"{name:10} {'as migrated':40} {found.status.value:16} {found.reason[:150]}", flush=True
-                )
-                if given.verbose:
-                    _print(found)
         for change in changes:
             outcome = programs.outcome(change, bisect=given.bisect)
-            missed = outcome.caught != outcome.is_fault
-            wrong += missed
-            mark = "!!" if missed else "  "
+            outcomes.append(outcome)
+            found = outcome.comparison
             print(
-                f"{mark}{change.base:8} {change.name:40} {outcome.comparison.status.value:16} "
-                f"{outcome.quantity:20} {outcome.comparison.reason[:150]}",
-                flush=True,
+                " | ".join(outcome.columns()), f"{found.status.value}: {found.reason}", sep=" | ", flush=True
             )
-            if outcome.blame is not None:
-                print(f"    named: {outcome.named} {outcome.blame}", flush=True)
-            if given.verbose and missed:
-                _print(outcome.comparison)
-    return int(wrong > 0)
+            if given.verbose and outcome.caught != outcome.is_fault:
+                terminal.emit(comparison.text([outcome.comparison]), sys.stdout)
+    if given.write:
+        page = given.write.read_text("utf-8")
+        head, _, rest = page.partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        given.write.write_text(head + BEGIN + "".join(tables(outcomes)) + END + tail, "utf-8")
+    return int(any(each.caught != each.is_fault for each in outcomes))
 
 
-def _print(found: Comparison) -> None:
-    from neuronmigrate.report import comparison, terminal
-
-    terminal.emit(comparison.text([found]), sys.stdout)
+def tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The tables of docs/parity.md."""
+    faults = [each for each in outcomes if each.is_fault]
+    others = [each for each in outcomes if not each.is_fault]
+    caught = sum(each.caught for each in faults)
+    searched = [each for each in faults if each.blame is not None]
+    yield f"{caught} of {len(faults)} faults are caught, and {sum(each.caught for each in others)} of "
+    yield f"{len(others)} correct programs are failed."
+    if searched:
+        named = sum(each.named for each in searched)
+        yield f" The hunk with the edit is named for {named} of the {len(searched)} that were searched for."
+    yield "\n\n| program | wrong edit | caught | by | hunk named |\n|---|---|---|---|---|\n"
+    for each in faults:
+        yield f"| {' | '.join(each.columns())} |\n"
+    yield "\n| program | correct edit | verdict |\n|---|---|---|\n"
+    for each in others:
+        yield f"| {each.change.base} | {each.change.name} | {each.comparison.status.value} |\n"
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from neuronmigrate.runtime.legacy import finder
 from tests.fixtures_lib import FOLDER, Case, cases, result_of
 from tests.oracle.cases import CASES, FIXTURES
 from tests.oracle.cases import Case as Oracle
+from tests.oracle.record import save_model
 from tests.parity.recordings import Written, written
 from tests.tiny_models import save_classifier
 
@@ -132,8 +133,8 @@ def test_the_after_side_computes_what_was_recorded(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    if case.needs_model:
-        monkeypatch.setenv("MODEL_DIR", str(save_classifier(tmp_path / "model")))
+    if case.model:
+        monkeypatch.setenv("MODEL_DIR", str(save_model(case, tmp_path / "model")))
     choices = running.Choices(seed=0, dropout="replay", order="replay")
     arguments = [each.format(folder=tmp_path / "written") for each in case.arguments]
     script = FIXTURES / case.after

@@ -25,6 +25,28 @@ def test_a_name_without_a_stand_in_is_named(tmp_path: Path) -> None:
     assert rest == ["legacy stand-ins: none was used"]
 
 
+def test_packages_without_stand_ins_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(monkeypatch)
+    for name, why in (("neuronx_distributed", "split over"), ("torch_neuron", "Inf1")):
+        message = explain(ModuleNotFoundError(f"No module named '{name}'", name=name))
+        assert message is not None
+        assert f"{name} is a legacy name without a stand-in (" in message
+        assert why in message
+
+
+def test_the_line_is_that_of_the_script(tmp_path: Path) -> None:
+    text = """
+from optimum.neuron import NeuronTrainingArguments
+
+NeuronTrainingArguments("out", no_cuda=True)
+"""
+    done = run_legacy(tmp_path / "old.py", text, "--release", "0.3.0")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        f"{tmp_path / 'old.py'}:4: TrainingArguments.no_cuda is not in transformers 5"
+    )
+
+
 def test_names_come_and_go_with_the_releases(tmp_path: Path) -> None:
     text = "from optimum.neuron import NeuronModelForSentenceTransformers\n"
     done = run_legacy(tmp_path / "old.py", text)

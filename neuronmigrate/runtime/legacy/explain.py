@@ -74,10 +74,19 @@ def _without_stand_in(owner: str, name: str) -> str:
     if entry is not None and entry.first and not release.has(entry.first, entry.last):
         span = f"{entry.first} to {entry.last}"
         return f"{qualified} is not in optimum-neuron {release} (it is in {span}; choose with --from-version)"
+    reason = _REASONS.get(qualified.partition(".")[0], "")
     return (
-        f"{qualified} is a legacy name without a stand-in: this script cannot run here. "
+        f"{qualified} is a legacy name without a stand-in{reason}: this script cannot run here. "
         "Record it where the real package is installed"
     )
+
+
+_REASONS = {
+    "neuronx_distributed": " (its layers and checkpoints are split over the processes of NeuronCores)",
+    "torch_neuron": " (the stack of Inf1, which has no native successor)",
+    "transformers_neuronx": " (its decoders are compiled graphs and nothing else)",
+}
+"""Why a package as a whole has none."""
 
 
 def _library_of(error: BaseException, qualified: str) -> str | None:
@@ -144,7 +153,7 @@ def _place(error: BaseException) -> str:
         each
         for each in frames
         if "site-packages" not in each.filename
-        and not each.filename.startswith((*OURS, _STANDARD_LIBRARY, "<frozen"))
+        and not each.filename.startswith((*OURS, _STANDARD_LIBRARY, "<"))
     ]
     # The frames before the script are those that run it.
     last = own[-1] if own else (frames[-1] if frames else None)

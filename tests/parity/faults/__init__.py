@@ -27,6 +27,8 @@ class Base:
     name: str
     devices: int = 1
     release: str = "0.4.5"
+    model: str = ""
+    """Variable with the folder of the model that it loads."""
 
     @property
     def before(self) -> Path:
@@ -49,7 +51,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Change:
-    """One edit of a migrated program."""
+    """One edit of a migrated program; an empty text is no edit."""
 
     base: str
     name: str
@@ -58,6 +60,8 @@ class Change:
 
     def apply(self, after: str) -> str:
         """The edited program. Raises ValueError where the text does not stand exactly once."""
+        if not self.old:
+            return after
         if after.count(self.old) != 1:
             raise ValueError(f"{self.base}: {self.name}: stands {after.count(self.old)} times: {self.old!r}")
         return after.replace(self.old, self.new)
@@ -66,12 +70,12 @@ class Change:
 BASES = {
     base.name: base
     for base in (
-        Base("classify"),
-        Base("embed"),
-        Base("generate", release="0.3.0"),
+        Base("classify", model="CLASSIFIER"),
+        Base("embed", model="CLASSIFIER"),
+        Base("generate", release="0.3.0", model="CHAT"),
         Base("loop"),
         Base("ranks", devices=2),
-        Base("translate"),
+        Base("translate", model="TRANSLATOR"),
     )
 }
 

@@ -67,7 +67,7 @@ class NeuronTrainingArgumentsMixin(TrainingArguments):
 
     bf16: bool
     gradient_accumulation_steps: int
-    report_to: None | str | list[str]
+    report_to: None | str | list[str]  # noqa: RUF036 - the parser takes the second type
 
     def __post_init__(self) -> None:
         session = current()
