@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neuronmigrate import cli
+from neuronmigrate.parity.recording import read
 from neuronmigrate.parity.running import Pair, is_legacy, numerics_of, run
 from tests.fixtures_lib import FOLDER
 from tests.parity.scripts import REDUCE, TRAIN
@@ -90,6 +91,35 @@ def test_faults_of_two_processes(typed: TypedCommand, old: str, new: str, told: 
     after = _script(typed.folder, "after.py", REDUCE.replace(old, new))
     out, _ = typed("run", "--before", before, "--after", after, "--devices", "2", code=1)
     assert told in out
+
+
+FORKED = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+def train(index):
+    model = torch.nn.Linear(2, 1).to(xm.xla_device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=2, num_workers=1):
+        model(batch).sum().backward()
+        xm.optimizer_step(optimizer)
+
+if __name__ == "__main__":
+    xmp.spawn(train, nprocs=2)
+"""
+
+
+@pytest.mark.nightly
+def test_forked_processes_are_recorded_and_workers_of_loaders_are_not(typed: TypedCommand) -> None:
+    script = _script(typed.folder, "forked.py", FORKED)
+    typed("record", "--legacy", "--out", "out", script, code=0)
+    found = read(typed.folder / "out")
+    assert found.complete
+    assert sorted(found.ranks) == [0, 1]
+    for rank in found.ranks.values():
+        reduced = [event for event in rank.events if event["event"] == "reduction"]
+        assert [(event["op"], event["world"]) for event in reduced] == [("mean", 2), ("mean", 2)]
 
 
 def test_pairs_of_the_configuration(typed: TypedCommand) -> None:
