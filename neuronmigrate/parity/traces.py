@@ -93,9 +93,8 @@ def _words(kind: str, fields: Fields, settings: frozenset[str] | None) -> str | 
     if kind == "autocast":
         return f"{fields.get('dtype')}" if fields.get("enabled") else "off"
     if kind == "generate":
-        # Tokens may agree by chance although they were drawn. What is drawn by which rule shows in them.
-        beams = int(number(fields.get("num_beams") or 1))
-        return f"{'sampled' if fields.get('do_sample') else 'greedy'}, {beams} beam{'s' if beams > 1 else ''}"
+        # Tokens may agree by chance although they were drawn. By which rule shows in them.
+        return "sampled" if fields.get("do_sample") else "greedy"
     if kind == "clip":
         return f"{fields.get('how')} at {fields.get('limit')}"
     if kind == "data":
