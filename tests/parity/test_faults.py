@@ -29,6 +29,7 @@ DAILY = {
 }
 SEARCHED = {("loop", "accumulation without a divisor"), ("ranks", "gradients summed")}
 """Searched for every day."""
+MISSED = {("translate", "one beam for two"): "the tokens come out the same, and events tell of drawing only"}
 CORRECT = (*(Change(name, AS_MIGRATED, "", "") for name in BASES), *VARIANTS)
 
 
@@ -40,12 +41,17 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
         yield Programs(tmp_path_factory.mktemp("programs"), warm)
 
 
+def _marks(key: tuple[str, str], daily: set[tuple[str, str]]) -> list[pytest.MarkDecorator]:
+    marks = [] if key in daily else [pytest.mark.nightly]
+    return [*marks, pytest.mark.xfail(strict=True, reason=MISSED[key])] if key in MISSED else marks
+
+
 def _cases(changes: tuple[Change, ...], daily: set[tuple[str, str]]) -> list[object]:
     return [
         pytest.param(
             each,
             id=f"{each.base}-{each.name.replace(' ', '-')}",
-            marks=() if (each.base, each.name) in daily else pytest.mark.nightly,
+            marks=_marks((each.base, each.name), daily),
         )
         for each in changes
     ]
@@ -76,6 +82,7 @@ def test_a_correct_program_passes(change: Change, programs: Programs) -> None:
 
 def test_there_are_enough_of_them() -> None:
     assert len(FAULTS) >= 40
+    assert len(MISSED) <= 0.05 * len(FAULTS)
     assert len(CORRECT) >= 15
     assert len({(each.base, each.name) for each in (*FAULTS, *CORRECT)}) == len(FAULTS) + len(CORRECT)
     assert set(DAILY | SEARCHED) <= {(each.base, each.name) for each in (*FAULTS, *CORRECT)}
