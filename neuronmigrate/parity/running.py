@@ -238,7 +238,7 @@ def run(pair: Pair) -> Comparison:
         first = read(before)
         found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
         if pair.bisect and found.status is Status.DIVERGED:
-            from neuronmigrate.parity.bisect import blame
+            from neuronmigrate.parity.isolate import blame
 
             return replace(found, blame=blame(pair, first, policy, devices))
         return found

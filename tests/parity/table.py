@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neuronmigrate.parity import comparing
-from neuronmigrate.parity.bisect import Search
 from neuronmigrate.parity.comparison import Blame, Comparison, Status
+from neuronmigrate.parity.isolate import Search
 from neuronmigrate.parity.recording import Recording, read
 from neuronmigrate.parity.running import ALIGNED
 from neuronmigrate.parity.tolerance import Policy

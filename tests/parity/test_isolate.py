@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuronmigrate.parity.bisect import Answer, isolate
 from neuronmigrate.parity.hunks import difference
+from neuronmigrate.parity.isolate import Answer, isolate
 from tests.parity.faults import BASES, FAULTS
 
 
