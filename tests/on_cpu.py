@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+    from tests.forks import Forks
 
 
 @dataclass(frozen=True)
@@ -61,21 +64,41 @@ def run_on_cpu(
     """
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "values.pt")
-        command = [sys.executable]
-        if processes > 1:
-            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command += [__file__, "--keep", str(kept), str(script.resolve()), *arguments]
-        done = subprocess.run(
-            command,
-            cwd=cwd or script.resolve().parent,
-            env={**os.environ, **_quiet_environment(), **(env or {})},
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-        )
-        if done.returncode:
-            raise RuntimeError(f"{script} ended with exit code {done.returncode}\n{done.stdout}{done.stderr}")
-        return Completed(done.stdout, done.stderr, _read(kept))
+        variables = {**os.environ, **_quiet_environment(), **(env or {})}
+        arguments = ("--keep", str(kept), str(script.resolve()), *arguments)
+        done = _forked if hasattr(os, "fork") else _started
+        code, out, err = done(arguments, cwd or script.resolve().parent, variables, processes)
+        if code:
+            raise RuntimeError(f"{script} ended with exit code {code}\n{out}{err}")
+        return Completed(out, err, _read(kept))
+
+
+@functools.cache
+def _forks() -> Forks:
+    from tests.forks import Forks
+
+    return Forks(Path(__file__), {**os.environ, **_quiet_environment()})
+
+
+def _forked(
+    arguments: Sequence[str], cwd: Path, env: Mapping[str, str], processes: int
+) -> tuple[int, str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        code = _forks().run(arguments, cwd, env, processes, Path(folder))
+        out, err = (Path(folder, name).read_text("utf-8") for name in ("stdout", "stderr"))
+        return code, out, err
+
+
+def _started(
+    arguments: Sequence[str], cwd: Path, env: Mapping[str, str], processes: int
+) -> tuple[int, str, str]:
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    done = subprocess.run(
+        [*command, __file__, *arguments], cwd=cwd, env=env, capture_output=True, text=True, encoding="utf-8"
+    )
+    return done.returncode, done.stdout, done.stderr
 
 
 def _quiet_environment() -> dict[str, str]:
@@ -171,4 +194,9 @@ def _plain(value: object) -> object:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    given = sys.argv[1:]
+    if given == ["--serve"]:
+        from tests.forks import serve
+
+        given = serve()
+    sys.exit(main(given))
