@@ -214,6 +214,7 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
     site, group = unit.site, unit.group
     inside = [node for node in site.nodes(cst.Attribute) if owner in site.ancestors(node)]
     own = {each.name.value for each in owner.body.body if isinstance(each, cst.FunctionDef)}
+    stored = stores_tokenizer(site, owner)
     for node in inside:
         if dotted_name(node.value) != "self":
             continue
@@ -227,7 +228,7 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
                 continue
         if name in _STATE and not _is_stored(site, node) and name not in own:
             site.mark(node, f"self.{name}", f"the native Trainer has no `{name}`", _STATE[name])
-        elif name == "tokenizer" and not _is_stored(site, node):
+        elif name == "tokenizer" and not stored and not _is_stored(site, node):
             group.replace(node, node.with_changes(attr=cst.Name("processing_class")))
             group.fixed(node, "self.tokenizer", "the native Trainer calls it `processing_class`")
     for call in site.nodes(cst.Call):
@@ -239,6 +240,17 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
             _super_init(unit, call)
         elif call.func.attr.value in ("compute_loss", "training_step"):
             _hand_on(unit, call, call.func.attr.value)
+
+
+def stores_tokenizer(site: Site, owner: cst.ClassDef) -> bool:
+    """Whether a class has a `tokenizer` of its own, which it goes on reading."""
+    return any(
+        node.attr.value == "tokenizer"
+        and dotted_name(node.value) == "self"
+        and _is_stored(site, node)
+        and owner in site.ancestors(node)
+        for node in site.nodes(cst.Attribute)
+    )
 
 
 def _is_stored(site: Site, node: cst.Attribute) -> bool:

@@ -36,6 +36,7 @@ STAYING = {
 
 STILL_FLAGS = frozenset(
     {
+        "average_tokens_across_devices",
         "bf16",
         "gradient_accumulation_steps",
         "gradient_checkpointing",
