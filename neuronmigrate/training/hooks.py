@@ -242,6 +242,42 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
             _hand_on(unit, call, call.func.attr.value)
 
 
+def callbacks(unit: Unit) -> None:
+    """What callbacks are given as `tokenizer`, the native Trainer gives as `processing_class`."""
+    site = unit.site
+    for owner in site.nodes(cst.ClassDef):
+        if not any(site.name_of(base.value) in _CALLBACKS for base in owner.bases):
+            continue
+        for method in owner.body.body:
+            if not isinstance(method, cst.FunctionDef) or not method.name.value.startswith("on_"):
+                continue
+            if any(each.name.value == "tokenizer" for each in method.params.params):
+                label = f"{owner.name.value}.{method.name.value}"
+                todo = "the native Trainer gives it as `processing_class`"
+                site.mark(method, label, "`tokenizer` is given no more", todo)
+            given = method.params.star_kwarg
+            if given is not None:
+                _tokenizer_of(unit, method, given.name.value)
+
+
+_CALLBACKS = ("transformers.TrainerCallback", "transformers.trainer_callback.TrainerCallback")
+
+
+def _tokenizer_of(unit: Unit, method: cst.FunctionDef, given: str) -> None:
+    """Read `kwargs["tokenizer"]` under the native name."""
+    site = unit.site
+    for text in site.nodes(cst.SimpleString):
+        if text.evaluated_value != "tokenizer" or method not in site.ancestors(text):
+            continue
+        around = next((each for each in site.ancestors(text) if isinstance(each, cst.BaseExpression)), None)
+        read = (isinstance(around, cst.Subscript) and dotted_name(around.value) == given) or (
+            isinstance(around, cst.Call) and dotted_name(around.func) in (f"{given}.get", f"{given}.pop")
+        )
+        if read:
+            unit.group.replace(text, edits.string("processing_class"))
+            unit.say(text, "tokenizer", "the native Trainer gives it as `processing_class`")
+
+
 def stores_tokenizer(site: Site, owner: cst.ClassDef) -> bool:
     """Whether a class has a `tokenizer` of its own, which it goes on reading."""
     return any(

@@ -68,6 +68,10 @@ COMMON_FLAGS = (
 """Flags that launch lines give most, of those that are gone."""
 
 
+_READING_FILES = ("parse_dict", "parse_json_file", "parse_yaml_file")
+"""Methods of a parser that take settings from elsewhere than the command line, and refuse unknown ones."""
+
+
 def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
     """The legacy settings that are read of the arguments a parser fills."""
     found = {}
@@ -176,6 +180,9 @@ def flags_gone(unit: Unit, source: Source) -> list[str]:
     if todo is None:
         shown = ", ".join(gone)
         todo = [f"launch lines must not give flags that are gone, such as {shown}: the parser stops at them"]
+    if any(node.attr.value in _READING_FILES for node in unit.site.nodes(cst.Attribute)):
+        shown = gone[0].strip("`-")
+        todo.append(f"settings that are parsed from elsewhere must not have what is gone, such as `{shown}`")
     assumed = assumed_defaults(unit)
     return [*todo, assumed] if assumed else todo
 
