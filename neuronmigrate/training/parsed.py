@@ -191,8 +191,6 @@ def flags_gone(unit: Unit, source: Source) -> list[str]:
 _UNREAD_FLAGS = {
     "average_tokens_across_devices": "never averaged anything",
     "label_smoothing_factor": "never smoothed the labels",
-    "logging_strategy": "never logged by `epoch`",
-    "save_strategy": "never saved by `epoch`",
 }
 """Flags that 0.4.x took and did not heed, and what it did not do."""
 
