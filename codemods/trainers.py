@@ -56,5 +56,6 @@ def decide_rest(site: Site) -> None:
         if training.derived:
             deciding.train(unit, unit.use_of(training.name, training.call), training)
     hooks.derived_further(unit)
+    hooks.callbacks(unit)
     hooks.constructed_arguments(unit, deciding.construct)
     reads.settle(unit)

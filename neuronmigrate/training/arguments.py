@@ -16,7 +16,7 @@ from neuronmigrate.training.fields import OWN_CLASS, Default, rule
 from neuronmigrate.training.kinds import ARGUMENTS, ArgumentsKind
 from neuronmigrate.training.parallel import PIPELINES, is_one
 from neuronmigrate.training.precision import precision_of
-from neuronmigrate.training.unit import Source, Unit, is_known, resumed
+from neuronmigrate.training.unit import Source, Training, Unit, is_known, resumed
 
 OFF = frozenset({"False", "None", "0", "0.0", '""', "''"})
 """Values with which a field does nothing."""
@@ -281,6 +281,19 @@ def _smoothing(writing: Writing) -> None:
         writing.tell("0.4.x never smoothed the labels, which was a fault: the loss is another one now")
 
 
+def _averaging(writing: Writing) -> None:
+    """0.4.x took it and never averaged over the processes."""
+    name = "average_tokens_across_devices"
+    if writing.unit.before(OWN_CLASS) or not writing.is_on(name):
+        writing.keep(name)
+    elif writing.exact:
+        writing.add(name, "False")
+        writing.tell(f"`{name}` is off: 0.4.x never averaged over the processes")
+    else:
+        writing.keep(name)
+        writing.tell(f"`{name}` never averaged anything in 0.4.x, which was a fault; now it does")
+
+
 def _levels(writing: Writing) -> None:
     if writing.text("log_level_replica") != "silent":
         writing.keep("log_level_replica")
@@ -324,6 +337,16 @@ def _set_seed(site: Site) -> str | None:
     return None
 
 
+def _trained(writing: Writing) -> list[Training]:
+    """The trainers of this file that get these arguments."""
+    own = (writing.source.call, writing.source.parsed)
+    return [
+        each
+        for each in writing.unit.trainings
+        if any((source.call, source.parsed) == own for source in each.sources)
+    ]
+
+
 def _parallelism(writing: Writing) -> None:
     """Sizes leave the arguments; the load of the model that is trained gets the tensor parallel one."""
     pipeline = writing.value("pipeline_parallel_size")
@@ -345,13 +368,7 @@ def _parallelism(writing: Writing) -> None:
     if not turned_off:
         writing.tell("sequence parallelism has no native twin yet: activations take more memory")
     assert size is not None
-    own = (writing.source.call, writing.source.parsed)
-    trained = [
-        each
-        for each in writing.unit.trainings
-        if any((source.call, source.parsed) == own for source in each.sources)
-    ]
-    known = [load for each in trained for load in each.loads if is_known(writing.site, load)]
+    known = [load for each in _trained(writing) for load in each.loads if is_known(writing.site, load)]
     if not known:
         writing.tell(
             f"the load of the model that is trained is not known: give its `from_pretrained` "
@@ -366,7 +383,16 @@ def _precision(writing: Writing) -> None:
     found = precision_of(writing.unit, writing.source)
     if found.autocast:
         writing.keep("bf16")
-    for todo in found.todo:
+    todos = list(found.todo)
+    if not found.off and not found.autocast and not any(each.loads for each in _trained(writing)):
+        but = "" if writing.unit.before("0.2.0") else ", but not those of optimum.neuron.models.training"
+        own = but if writing.unit.before(OWN_CLASS) else ""
+        todos.insert(
+            0,
+            f"`bf16={writing.code('bf16')}` went: it made the weights bfloat16{own}: give the load of the "
+            "model that is trained `dtype=torch.bfloat16`",
+        )
+    for todo in todos:
         writing.tell(todo, Numerics.DTYPE)
 
 
@@ -401,6 +427,7 @@ SETTLERS: tuple[Callable[[Writing], None], ...] = (
     _sampling,
     _metrics,
     _smoothing,
+    _averaging,
     _levels,
     _strategies,
     _seed,

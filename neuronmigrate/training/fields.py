@@ -81,7 +81,7 @@ _METRICS = "the throughput metrics in the log went; `include_num_input_tokens_se
 FIELDS: Mapping[str, tuple[Field, ...]] = {
     **_kept(
         """
-        adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size average_tokens_across_devices
+        adam_beta1 adam_beta2 adam_epsilon auto_find_batch_size
         batch_eval_metrics bf16_full_eval data_seed dataloader_drop_last dataloader_num_workers
         dataloader_persistent_workers dataloader_pin_memory dataloader_prefetch_factor ddp_backend
         ddp_broadcast_buffers ddp_bucket_cap_mb ddp_find_unused_parameters ddp_timeout debug disable_tqdm
@@ -143,7 +143,8 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
     **_dropped("use_liger_kernel", "`use_liger_kernel` went: its kernels are for GPUs"),
     **_settled(
         """
-        adafactor bf16 disable_sequence_parallel gradient_accumulation_steps group_by_length
+        adafactor average_tokens_across_devices bf16 disable_sequence_parallel
+        gradient_accumulation_steps group_by_length
         half_precision_backend include_inputs_for_metrics label_smoothing_factor
         log_level_replica logging_strategy optim optim_args optimizer_use_fp32_grad_acc
         optimizer_use_master_weights pipeline_parallel_num_microbatches pipeline_parallel_size

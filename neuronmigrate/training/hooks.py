@@ -214,6 +214,7 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
     site, group = unit.site, unit.group
     inside = [node for node in site.nodes(cst.Attribute) if owner in site.ancestors(node)]
     own = {each.name.value for each in owner.body.body if isinstance(each, cst.FunctionDef)}
+    stored = stores_tokenizer(site, owner)
     for node in inside:
         if dotted_name(node.value) != "self":
             continue
@@ -227,7 +228,7 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
                 continue
         if name in _STATE and not _is_stored(site, node) and name not in own:
             site.mark(node, f"self.{name}", f"the native Trainer has no `{name}`", _STATE[name])
-        elif name == "tokenizer" and not _is_stored(site, node):
+        elif name == "tokenizer" and not stored and not _is_stored(site, node):
             group.replace(node, node.with_changes(attr=cst.Name("processing_class")))
             group.fixed(node, "self.tokenizer", "the native Trainer calls it `processing_class`")
     for call in site.nodes(cst.Call):
@@ -239,6 +240,53 @@ def _calls(unit: Unit, owner: cst.ClassDef) -> None:
             _super_init(unit, call)
         elif call.func.attr.value in ("compute_loss", "training_step"):
             _hand_on(unit, call, call.func.attr.value)
+
+
+def callbacks(unit: Unit) -> None:
+    """What callbacks are given as `tokenizer`, the native Trainer gives as `processing_class`."""
+    site = unit.site
+    for owner in site.nodes(cst.ClassDef):
+        if not any(site.name_of(base.value) in _CALLBACKS for base in owner.bases):
+            continue
+        for method in owner.body.body:
+            if not isinstance(method, cst.FunctionDef) or not method.name.value.startswith("on_"):
+                continue
+            if any(each.name.value == "tokenizer" for each in method.params.params):
+                label = f"{owner.name.value}.{method.name.value}"
+                todo = "the native Trainer gives it as `processing_class`"
+                site.mark(method, label, "`tokenizer` is given no more", todo)
+            given = method.params.star_kwarg
+            if given is not None:
+                _tokenizer_of(unit, method, given.name.value)
+
+
+_CALLBACKS = ("transformers.TrainerCallback", "transformers.trainer_callback.TrainerCallback")
+
+
+def _tokenizer_of(unit: Unit, method: cst.FunctionDef, given: str) -> None:
+    """Read `kwargs["tokenizer"]` under the native name."""
+    site = unit.site
+    for text in site.nodes(cst.SimpleString):
+        if text.evaluated_value != "tokenizer" or method not in site.ancestors(text):
+            continue
+        around = next((each for each in site.ancestors(text) if isinstance(each, cst.BaseExpression)), None)
+        read = (isinstance(around, cst.Subscript) and dotted_name(around.value) == given) or (
+            isinstance(around, cst.Call) and dotted_name(around.func) in (f"{given}.get", f"{given}.pop")
+        )
+        if read:
+            unit.group.replace(text, edits.string("processing_class"))
+            unit.say(text, "tokenizer", "the native Trainer gives it as `processing_class`")
+
+
+def stores_tokenizer(site: Site, owner: cst.ClassDef) -> bool:
+    """Whether a class has a `tokenizer` of its own, which it goes on reading."""
+    return any(
+        node.attr.value == "tokenizer"
+        and dotted_name(node.value) == "self"
+        and _is_stored(site, node)
+        and owner in site.ancestors(node)
+        for node in site.nodes(cst.Attribute)
+    )
 
 
 def _is_stored(site: Site, node: cst.Attribute) -> bool:

@@ -36,6 +36,7 @@ STAYING = {
 
 STILL_FLAGS = frozenset(
     {
+        "average_tokens_across_devices",
         "bf16",
         "gradient_accumulation_steps",
         "gradient_checkpointing",
@@ -65,6 +66,10 @@ COMMON_FLAGS = (
     "use_autocast",
 )
 """Flags that launch lines give most, of those that are gone."""
+
+
+_READING_FILES = ("parse_dict", "parse_json_file", "parse_yaml_file")
+"""Methods of a parser that take settings from elsewhere than the command line, and refuse unknown ones."""
 
 
 def staying(unit: Unit, of: Source) -> dict[str, tuple[str, str]]:
@@ -175,8 +180,43 @@ def flags_gone(unit: Unit, source: Source) -> list[str]:
     if todo is None:
         shown = ", ".join(gone)
         todo = [f"launch lines must not give flags that are gone, such as {shown}: the parser stops at them"]
+    if any(node.attr.value in _READING_FILES for node in unit.site.nodes(cst.Attribute)):
+        shown = gone[0].strip("`-")
+        todo.append(f"settings that are parsed from elsewhere must not have what is gone, such as `{shown}`")
+    todo += _faults(unit)
     assumed = assumed_defaults(unit)
     return [*todo, assumed] if assumed else todo
+
+
+_UNREAD_FLAGS = {
+    "average_tokens_across_devices": "never averaged anything",
+    "label_smoothing_factor": "never smoothed the labels",
+}
+"""Flags that 0.4.x took and did not heed, and what it did not do."""
+
+
+def _faults(unit: Unit) -> list[str]:
+    """What the release did otherwise with flags that stay."""
+    launches = unit.site.project.launches_of(unit.site.path)
+    given = {flag for launch in launches for flag in launch.flags}
+    if not unit.before(OWN_CLASS):
+        return [
+            f"`--{flag}`: 0.4.x {what}, which was a fault; now it does"
+            for flag, what in _UNREAD_FLAGS.items()
+            if flag in given
+        ]
+    name = "gradient_accumulation_steps"
+    if launches and name not in given:
+        return []
+    above = f"with `--{name}` above 1, {unit.release}"
+    todo = [f"{above} rounded the number of updates in an epoch down, natively it is rounded up"]
+    if not unit.before("0.0.23") and unit.before("0.1.0"):
+        models = "" if unit.before("0.0.28") else ", for models whose forward takes `**kwargs`"
+        todo.append(
+            f"{above} summed the gradients of the micro-batches{models}, which was a fault; now they are "
+            "averaged, so `max_grad_norm` cuts at larger gradients"
+        )
+    return todo
 
 
 def launches_told(unit: Unit, kept: Collection[str], kind: ArgumentsKind) -> list[str] | None:

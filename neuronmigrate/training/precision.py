@@ -106,12 +106,20 @@ def weights_of(
     name = None if told is None else site.name_of(told) or text_of(told)
     plain = Weights(None if given is not None else group.expression("torch.float32"))
     never_cast = custom and not unit.before("0.2.0") and unit.before(OWN_CLASS)
-    if training is None or not training.sources or never_cast:
+    if training is None or never_cast:
+        return plain
+    by_flag = isinstance(told, cst.IfExp) and "bf16" in edits.code_of(told.test)
+    half = by_flag or name in ("torch.bfloat16", "bfloat16")
+    if not training.sources:
+        if training.args is not None and unit.before(OWN_CLASS) and not half:
+            plain.todo.append(
+                f"what `{edits.short(training.args)}` says of `bf16` is not seen here: where it is on, the "
+                "weights were bfloat16: load them so, with `dtype=torch.bfloat16`"
+            )
         return plain
     found = precision_of(unit, training.sources[0])
     if found.off:
         return plain
-    by_flag = isinstance(told, cst.IfExp) and "bf16" in edits.code_of(told.test)
     if found.autocast:
         if given is None or name in FLOAT32 or training.peft:
             return plain
@@ -128,7 +136,7 @@ def weights_of(
             "small updates are lost"
         )
         return plain
-    if name in ("torch.bfloat16", "bfloat16") or by_flag:
+    if half:
         return Weights()
     weights = "`bf16` made the weights bfloat16, as they are loaded now"
     if found.on:

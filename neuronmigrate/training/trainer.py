@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import edits, targets
 from neuronmigrate.loads.arguments import Given, Load, Table, sorted_arguments
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
 from neuronmigrate.training import trl_trainer
 from neuronmigrate.training.fields import OWN_CLASS
+from neuronmigrate.training.hooks import stores_tokenizer
 from neuronmigrate.training.kinds import MODELS, TRAINERS
 from neuronmigrate.training.loads import write_load
+from neuronmigrate.training.precision import precision_of
 from neuronmigrate.training.unit import Training, Unit, resumed
 
 LEADING = ("model", "args", "data_collator", "train_dataset", "eval_dataset")
@@ -84,6 +86,9 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
             site.keywords += [(native, arg.keyword.value) for arg in load.args if arg.keyword]
     for call in training.loads:
         written.todo += write_load(unit, call)
+    written.todo += _unseen_load(unit, training)
+    written.todo += _native_arguments(site, training)
+    _tokenizer_reads(unit, training)
     _tell_faults(unit, training, written)
     return written
 
@@ -117,6 +122,57 @@ def _default_collator(unit: Unit, training: Training, load: Load, written: Writt
         "0.4.x lost `tokenizer` without `processing_class`, so that batches were stacked and not padded, as "
         "written; now the tokenizer is saved beside the model as well"
     )
+
+
+def _unseen_load(unit: Unit, training: Training) -> list[str]:
+    """What is said of a model that comes from elsewhere, whose load left the dtype to the old release."""
+    model = training.model
+    if training.loads or model is None or edits.code_of(model) == "None":
+        return []
+    if any(each.text or each.node is not None for each in unit.site.flow.origin_of(model).producers):
+        return []
+    found = precision_of(unit, training.sources[0]) if training.sources else None
+    half = unit.before(OWN_CLASS) if found is None else not found.off and not found.autocast
+    if half and training.sources and training.sources[0].call is not None:
+        return []  # said where the arguments are constructed
+    dtype = "torch.bfloat16 where `bf16` is on, else torch.float32" if half else "torch.float32"
+    return [
+        f"where `{edits.short(model)}` is loaded, give `dtype`, {dtype}: left out, it is the checkpoint's"
+    ]
+
+
+_PLAIN_ARGUMENTS = frozenset(f"transformers.{each}TrainingArguments" for each in ("", "Seq2Seq"))
+
+
+def _native_arguments(site: Site, training: Training) -> list[str]:
+    """What is said of arguments that were Transformers' own already: no field of them is rewritten."""
+    if training.args is None or training.sources:
+        return []
+    todo = []
+    for each in site.flow.origin_of(training.args).producers:
+        if each.name not in _PLAIN_ARGUMENTS or not isinstance(each.node, cst.Call):
+            continue
+        known = targets.parameters(each.name) or ()
+        gone = [arg.keyword.value for arg in each.node.args if arg.keyword and arg.keyword.value not in known]
+        shown = ", ".join(f"`{name}`" for name in gone)
+        line = site.positions.span(each.node).line
+        todo.append(
+            f"line {line}: these arguments were Transformers' own and stay as they are, so their defaults "
+            "are those of Transformers 5, such as `optim`" + (f"; it has no {shown}" if gone else "")
+        )
+    return todo
+
+
+def _tokenizer_reads(unit: Unit, training: Training) -> None:
+    """`trainer.tokenizer` is `processing_class` natively, unless a class of the script has its own."""
+    site = unit.site
+    if training.derived and (training.owner is None or stores_tokenizer(site, training.owner)):
+        return
+    for use in site.flow.uses_of(training.call).uses:
+        node = site.parent(use.node)
+        if isinstance(node, cst.Attribute) and node.value is use.node and node.attr.value == "tokenizer":
+            unit.group.replace(node, node.with_changes(attr=cst.Name("processing_class")))
+            unit.say(node, "tokenizer", "the native Trainer calls it `processing_class`")
 
 
 def _tell_faults(unit: Unit, training: Training, written: Written) -> None:

@@ -142,7 +142,14 @@ def settle(unit: Unit, training: Training, load: Load, native: str) -> list[str]
             'a model that is given by name was loaded in float32: give `model_init_kwargs={"dtype": '
             '"float32"}`'
         )
+    own = training.sources[-1:]
     if native == SFT and unit.before(NEW_TRL):
+        if any(not ARGUMENTS[each.name].native.startswith("trl.") for each in own):
+            todo.append(
+                "SFTTrainer makes an SFTConfig of these arguments, with TRL's defaults for its own fields: "
+                "each text ends with the end token now, rows are padded to a multiple of 128 on the device, "
+                "and of rows with a prompt only the completion is learnt: give it an SFTConfig for others"
+            )
         todo += _format(unit, training, load)
     return todo
 
