@@ -142,9 +142,10 @@ def _markdown(found: Comparison) -> Iterator[str]:
         yield "| event | step | rank | before | after | status |"
         yield "|---|---|---|---|---|---|"
         for event in found.events[:LISTED]:
+            times = f", {event.times} times" if event.times > 1 else ""
             yield (
-                f"| {event.event} | {event.step} | {event.rank} | {cell(event.first)} | {cell(event.second)} "
-                f"| {event.status.value} |"
+                f"| {event.event}{times} | {event.step} | {event.rank} "
+                f"| {cell(event.first)} | {cell(event.second)} | {event.status.value} |"
             )
 
 

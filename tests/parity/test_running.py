@@ -72,8 +72,8 @@ def test_a_sum_for_a_mean_on_two_processes(typed: TypedCommand) -> None:
     after = _script(typed.folder, "after.py", REDUCE.replace("parameter.grad.div_(world)", "pass"))
     arguments = ("run", "--before", before, "--after", after, "--devices", "2")
     out, _ = typed(*arguments, "--output-format", "markdown", code=1)
-    assert "| reduction | 0 | 0 | mean of 5 gradients | sum of 5 gradients | diverged |" in out
-    assert "| reduction | 1 | 1 | mean of 5 gradients | sum of 5 gradients | diverged |" in out
+    assert "| reduction, 2 times | 0 | 0 | mean of 5 gradients | sum of 5 gradients | diverged |" in out
+    assert "| reduction, 2 times | 0 | 1 | mean of 5 gradients | sum of 5 gradients | diverged |" in out
 
 
 @pytest.mark.nightly
