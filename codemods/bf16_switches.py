@@ -47,6 +47,9 @@ def decide(site: Site) -> None:
         return
     if not all(_is_certain(site, each, settings) for each in settings):
         return
+    downcast = any(each.name == "XLA_DOWNCAST_BF16" for each in settings)
+    if downcast and any(_doubles_model(site, call) for call in site.names.calls):
+        return  # a model that is double there was one of float32 on the device
     moves = [call for call in site.names.calls if _moves_model(site, call)]
     if not moves:
         return
@@ -64,7 +67,8 @@ def decide(site: Site) -> None:
     why = "the model is moved to the device as bfloat16, which the switch did in silence"
     doubles = _write_doubles(site, group)
     if doubles:
-        why += "; double becomes float32, which it meant on the device"
+        why += "; double becomes float32, "
+        why += "which it meant on the device" if downcast else "though it was bfloat16 on the device as well"
     for setting in settings:
         group.review(setting.key, setting.name, why, TODO, numerics=Numerics.DTYPE)
 
@@ -133,6 +137,18 @@ def _is_device(name: str, node: cst.CSTNode | None) -> bool:
         node = node.args[0].value
     # A device that says `neuron` is native already, and never heeded the switch.
     return isinstance(node, cst.SimpleString) and str(node.evaluated_value).partition(":")[0] == "xla"
+
+
+def _doubles_model(site: Site, call: cst.Call) -> bool:
+    """Whether a call is `Model(...).double()`, or `model.double()` as a statement; outputs are tensors."""
+    func = call.func
+    if not isinstance(func, cst.Attribute) or func.attr.value != "double" or call.args:
+        return False
+    if isinstance(func.value, cst.Call):
+        return _is_model(site, site.name_of(func.value.func) or "", func.value)
+    origins = site.flow.origin_of(func.value).producers
+    in_place = isinstance(site.parent(call), cst.Expr)
+    return in_place and bool(origins) and all(_is_model(site, each.name, each.node) for each in origins)
 
 
 def _is_model(site: Site, name: str, node: cst.CSTNode | None) -> bool:

@@ -20,6 +20,7 @@ from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.processes import (
+    GROUPS,
     SPAWNS,
     When,
     branch_of,
@@ -33,6 +34,7 @@ from neuronmigrate.site import Group, Site, Use
 codemod = Codemod(__name__)
 
 LAUNCH = "torch_xla.launch"
+_INIT = "torch.distributed.init_process_group"
 WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
 ACTING = ("os.", "shutil.", "subprocess.")
 """Modules whose functions do to the machine what one process should do."""
@@ -103,6 +105,11 @@ def decide(site: Site, use: Use) -> None:
         why += ", once the process group that the old processes had by themselves is started"
     number = "auto" if count is None or edits.code_of(count) == "None" else edits.short(count)
     todo = f"start the script with `torchrun --nproc-per-node={number}`: without it, it runs as one process"
+    wanting = _lines(
+        site, [each for each, when in starts.items() if when is When.ALWAYS and _wants_torchrun(site, each)]
+    )
+    if wanting:
+        todo += f", and the start of a group in {wanting} fails"
     if use.claim == LAUNCH:
         todo += "; the index it gets is that within the host"
     if started and site.name_of(function) is not None:
@@ -117,6 +124,15 @@ def decide(site: Site, use: Use) -> None:
     if once:
         todo += f"; {once} ran in the one process that started the others, and runs in each of them now"
     group.review(call, use.name, why, todo)
+
+
+def _wants_torchrun(site: Site, start: cst.Call) -> bool:
+    """Whether a group is started with the rank and the number of processes that torchrun gives."""
+    if site.name_of(start.func) != _INIT:
+        return False
+    bound = edits.arguments(start, GROUPS[_INIT])
+    told = [name for name in ("rank", "store", "world_size") if bound.value(name) is not None]
+    return not (bound.spread or told)
 
 
 def _arguments(given: cst.BaseExpression | None) -> list[cst.Arg]:

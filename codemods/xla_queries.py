@@ -1,15 +1,38 @@
 """Small questions and moves of torch_xla that have one native counterpart, such as `xm.is_xla_tensor(t)`.
 
 Counts of devices are asked of `torch.accelerator`, a tensor's place of its device. The optimizers without
-host synchronisation are torch's own, `xm.send_cpu_data_to_device` is a list of moves, and a replication
+host synchronisation are torch's own, a helper does what `xm.send_cpu_data_to_device` did, and a replication
 that is set up, or a package's own seed of dropout, goes.
 """
 
 from __future__ import annotations
 
+import libcst as cst
+
+from neuronmigrate import edits
 from neuronmigrate.codemod import Call, Codemod, Drop, Rename
+from neuronmigrate.site import Site, Use
 
 codemod = Codemod(__name__)
+
+SEND = "torch_xla.core.xla_model.send_cpu_data_to_device"
+PARAMETERS = ("datas", "device", "input_sharding")
+"""Of torch_xla 2.9 (torch_xla/core/xla_model.py)."""
+SENT = '''\
+def {name}(data, device):
+    """Move the tensors in nested data to the device; tuples, and a tensor by itself, come as lists."""
+
+    def moved(value):
+        if isinstance(value, torch.Tensor):
+            return value.to(device)
+        if isinstance(value, dict):
+            return {{key: moved(each) for key, each in value.items()}}
+        if isinstance(value, (list, tuple)):
+            return [moved(each) for each in value]
+        return value
+
+    return moved([data] if isinstance(data, torch.Tensor) else data)
+'''
 
 codemod.symbol(
     "torch_xla.amp.syncfree.Adam",
@@ -58,11 +81,6 @@ codemod.symbol(
     "torch_xla.core.xla_model.optimization_barrier_",
     Drop(),
     because="no compiler moves operations across it",
-)
-codemod.symbol(
-    "torch_xla.core.xla_model.send_cpu_data_to_device",
-    Call("[tensor.to({device}) for tensor in {data}]", args=("data", "device", "input_sharding")),
-    because="each tensor is moved, and the answer is a list as before",
 )
 codemod.symbol(
     "torch_xla.core.xla_model.set_replication",
@@ -119,3 +137,24 @@ codemod.symbol(
     Call("True"),
     because="it was always so since torch_xla 2.1",
 )
+
+
+@codemod.uses([SEND])
+def decide(site: Site, use: Use) -> None:
+    """Call a helper that takes whatever the old function took."""
+    call = use.call
+    bound = edits.arguments(call, PARAMETERS) if call is not None and not use.method else None
+    data, device = (bound.value("datas"), bound.value("device")) if bound is not None else (None, None)
+    if call is None or bound is None or bound.spread or bound.extra or data is None or device is None:
+        todo = "move each tensor in the data with `.to(device)`"
+        site.mark(use.chain, use.name, "it is passed on, or its arguments cannot be seen from here", todo)
+        return
+    if bound.value("input_sharding") is not None:
+        todo = "move each tensor with `.to(device)`; a DTensor is made by `distribute_tensor`"
+        site.mark(use.chain, use.name, "its argument `input_sharding` has no counterpart", todo)
+        return
+    group = site.group(use)
+    helper = group.helper("send_to_device", SENT)
+    args = [cst.Arg(data), cst.Arg(device)]
+    group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
+    group.fixed(call, use.name, "a helper moves the tensors as deep as they are nested")

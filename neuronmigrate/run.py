@@ -32,6 +32,7 @@ UNREAD_LIMIT = 5_000_000
 """Bytes up to which a file of a kind that is not read is searched for legacy names."""
 _LEGACY_WORDS = re.compile(
     rb"torch[-_]xla|optimum[-.]neuron|optimum\[neuron|optimum-cli (?:export )?neuron|neuron_parallel_compile|"
+    rb"\bxla_spawn\.py|"
     rb"transformers[-_]neuronx|neuronx[-_]distributed|neuronx-cc|\bXLA_USE_BF16|\bXLA_DOWNCAST_BF16|NEURON_CC_FLAGS"
 )
 LISTED = 20
@@ -130,22 +131,29 @@ def run_bytes(raw: bytes, settings: Settings, parts: Engine[FactsT]) -> Report:
 
 
 def _not_read_yet(tree: Tree) -> tuple[str, ...]:
-    """Say which scripts, notebooks and requirement files hold legacy names: nothing looks into them yet."""
-    found = []
+    """Say which scripts, notebooks and requirement files hold legacy names: nothing is written in them yet.
+
+    Of those that start scripts the lines are named that do not act natively.
+    """
+    found: list[str] = []
+    lines: list[str] = []
     for path in tree.unread:
         try:
             raw = path.read_bytes() if path.is_file() and path.stat().st_size < UNREAD_LIMIT else b""
         except OSError:
             continue
         if _LEGACY_WORDS.search(raw):
-            found.append(
-                path.relative_to(tree.root).as_posix() if path.is_relative_to(tree.root) else str(path)
-            )
+            name = path.relative_to(tree.root).as_posix() if path.is_relative_to(tree.root) else str(path)
+            found.append(name)
+            from neuronmigrate.launches import legacy_lines
+
+            lines += legacy_lines(name, raw)
     if not found:
         return ()
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     count = "1 file holds" if len(found) == 1 else f"{len(found)} files hold"
-    return (f"{count} legacy names, of kinds that are not read yet: {shown}",)
+    more = (f"{len(lines) - LISTED} more lines like these",) if len(lines) > LISTED else ()
+    return (f"{count} legacy names, of kinds that are not read yet: {shown}", *lines[:LISTED], *more)
 
 
 def _any_marker(whole: Tree, tree: Tree, parts: Engine[FactsT]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from neuronmigrate import files, run
 from neuronmigrate.config import Settings
-from neuronmigrate.launches import Launch, from_text, reads
+from neuronmigrate.launches import Launch, from_text, legacy_lines, reads
 from tests.fixtures_lib import FOLDER
 
 SHELL = b"""#!/bin/bash
@@ -47,3 +47,60 @@ def test_the_line_that_has_to_change_is_named(tmp_path: Path) -> None:
     report = run.run(files.discover([tmp_path], Settings(), root=tmp_path), Settings(), run.engine())
     told = [each.todo for each in report.findings if each.todo.startswith("run.sh")]
     assert told == ["run.sh:5: `--zero_1` is gone, `--warmup_ratio` is `--warmup_steps`"]
+
+
+@pytest.mark.parametrize(
+    ("line", "native"),
+    [
+        ("neuron_parallel_compile torchrun train.py --steps 2", "torchrun train.py --steps 2"),
+        ("neuron_parallel_compile --num_parallel 4 A=1 python3 train.py", "A=1 python3 train.py"),
+        ("  srun /opt/bin/neuron_parallel_compile --dump-to=d ./run.sh BF16", "srun ./run.sh BF16"),
+        ('RUN="neuron_parallel_compile torchrun train.py"', 'RUN="torchrun train.py"'),
+        ("python tools/xla_spawn.py --num_cores $N \\", "torchrun --nproc-per-node=$N \\"),
+        ("python3 xla_spawn.py --num_cores=8 train.py", "torchrun --nproc-per-node=8 train.py"),
+    ],
+)
+def test_a_wrapper_that_is_gone_is_told_with_the_command(line: str, native: str) -> None:
+    (told,) = legacy_lines("run.sh", f"#!/bin/bash\n{line}\n".encode())
+    assert told.startswith("run.sh:2: ")
+    assert told.endswith(f" is gone: write `{native}`")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'MAYBE="neuron_parallel_compile"',
+        "neuron_parallel_compile --command clean",
+        "xla_spawn.py",
+        "name: neuron_parallel_compile of all tests",
+    ],
+)
+def test_a_wrapper_without_a_command_is_told_with_advice(line: str) -> None:
+    (told,) = legacy_lines("run.sh", line.encode())
+    assert "is gone: " in told
+    assert "write" not in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["export XLA_USE_BF16=1", "XLA_USE_BF16=1 python a.py", "  XLA_USE_BF16: '1'", "- name: XLA_USE_BF16"],
+)
+def test_a_switch_that_changed_the_numbers_is_told(line: str) -> None:
+    (told,) = legacy_lines("jobs/train.yaml", line.encode())
+    assert told.startswith("jobs/train.yaml:1: `XLA_USE_BF16` does nothing natively, float32 stays float32")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# neuron_parallel_compile torchrun train.py",
+        "export XLA_USE_BF16=0",
+        'if [ "$XLA_USE_BF16" = 1 ]; then',
+        'export NEURON_CC_FLAGS="-O1"',
+        "tail neuron_parallel_compile.log",
+        "python train.py --cache_dir /tmp/hub",
+        "torchrun train.py",
+    ],
+)
+def test_what_acts_as_before_is_not_told(line: str) -> None:
+    assert not list(legacy_lines("run.sh", line.encode()))

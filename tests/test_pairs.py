@@ -1,8 +1,8 @@
 """The worked pairs of legacy idioms are all fixtures, and what they compute is what torch_xla computed.
 
-Each is a case `pair_NN` in the folder of the codemod that it is about. Those whose legacy side runs under
-torch_xla on a CPU were recorded there (tests/oracle); the others are executed on two processes, or only
-marked, and their reports say so.
+Each is a case `pair_NN` in the folder of the codemod that it is about; the launch script is a project. Those
+whose legacy side runs under torch_xla on a CPU were recorded there (tests/oracle); the others are executed on
+two processes, or only marked, and their reports say so.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from neuronmigrate import files, run
+from neuronmigrate.config import Settings
 from neuronmigrate.plan import State
-from tests.fixtures_lib import FOLDER, cases, result_of
+from tests.fixtures_lib import FOLDER, cases, result_of, run_of
 from tests.oracle import cases as oracle
 from tests.oracle.record import digest
 from tests.test_oracle import _alike, _values
@@ -50,8 +52,8 @@ PAIRS = {
     "26": "legacy_name",
 }
 """Where each pair stands."""
-NOT_PYTHON = frozenset({"25"})
-"""The launch script; it waits for a source that reads shell."""
+LAUNCH = FOLDER / "scripts" / "pair_25"
+"""The launch script, with the script that it starts. Nothing writes shell yet: its lines are told."""
 LEFT_TO_A_PERSON = frozenset({"18", "24", "26"})
 """Pairs in which something is marked: a file of a trace that nobody writes, classes of archived libraries."""
 FOUND = {
@@ -70,7 +72,41 @@ def test_each_pair_is_a_fixture(number: str) -> None:
 
 def test_no_pair_is_left_over() -> None:
     assert FOUND.keys() == PAIRS.keys()
-    assert len(PAIRS) + len(NOT_PYTHON) == 27
+    assert len(PAIRS) + len([LAUNCH]) == 27
+
+
+def test_the_launch_script_is_told_line_by_line() -> None:
+    """What has to be written by hand: the script that it starts is rewritten, and ends in `after`."""
+    tree = files.discover([LAUNCH / "before"], Settings(), root=LAUNCH / "before")
+    report = run.run(tree, Settings(), run.engine())
+    assert [each.path for each in report.results if each.after is not None] == ["train.py"]
+    held, *lines = report.notices
+    assert held == "1 file holds legacy names, of kinds that are not read yet: run.sh"
+    assert [line.partition(" in ")[0].partition(" does ")[0] for line in lines] == [
+        "run.sh:2: `XLA_DOWNCAST_BF16`",
+        "run.sh:6: `--cache_dir`",
+        "run.sh:7: `neuron_parallel_compile` is gone: "
+        "write `torchrun --nproc_per_node=32 train.py --steps 2`",
+    ]
+    assert "use TORCH_NEURONX_NEFF_CACHE_DIR" in lines[1]
+    assert "`--retry_failed_compilation` in NEURON_CC_FLAGS: remove it" in lines[1]
+    assert (LAUNCH / "after" / "run.sh").read_bytes() == (LAUNCH / "before" / "run.sh").read_bytes()
+
+
+def test_what_the_launch_script_starts_computes_what_one_process_would() -> None:
+    """Two processes with a row each average the gradients that one process has of both rows."""
+    import torch
+
+    ran = run_of(LAUNCH / "after" / "train.py", 2, ("--steps", "3"))
+    model = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(model.weight, 0.5)
+    torch.nn.init.zeros_(model.bias)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.tensor([[1.0, 2.0], [2.0, 4.0]])).square().mean().backward()
+        optimizer.step()
+    assert float(ran.stdout.split()[-1]) == pytest.approx(model.weight.sum().item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("number", sorted(FOUND))

@@ -170,4 +170,7 @@ def test_files_of_kinds_that_are_not_read_are_named(tmp_path: Path) -> None:
     )
     report, _ = rewritten(tmp_path)
     said = "3 files hold legacy names, of kinds that are not read yet: "
-    assert report.notices == (said + "deploy/Dockerfile, requirements.txt, run.sh",)
+    assert report.notices == (
+        said + "deploy/Dockerfile, requirements.txt, run.sh",
+        "run.sh:1: `neuron_parallel_compile` is gone: write `torchrun train.py`",
+    )
