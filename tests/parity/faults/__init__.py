@@ -75,6 +75,7 @@ BASES = {
         Base("generate", release="0.3.0", model="CHAT"),
         Base("loop"),
         Base("ranks", devices=2),
+        Base("trainer", model="CLASSIFIER"),
         Base("translate", model="TRANSLATOR"),
     )
 }
