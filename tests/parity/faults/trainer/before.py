@@ -7,8 +7,8 @@ from optimum.neuron import NeuronTrainer, NeuronTrainingArguments
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
 MODEL = os.environ["CLASSIFIER"]
-TEXTS = ["a fine film", "this was dull", "the film is good", "poor and long", "good", "this long film was fine"]
-LABELS = [1, 0, 1, 0, 1, 1]
+TEXTS = ["a fine film", "this was dull", "the film is good", "poor and long", "good", "dull", "this long film was fine"]
+LABELS = [1, 0, 1, 0, 1, 0, 1]
 
 set_seed(3)
 tokenizer = AutoTokenizer.from_pretrained(MODEL)
@@ -27,7 +27,7 @@ class Weighted(NeuronTrainer):
         outputs = model(**inputs)
         weight = torch.tensor([4.0, 1.0]).to(outputs.logits)
         loss = torch.nn.functional.cross_entropy(outputs.logits, labels, weight=weight, label_smoothing=0.1)
-        loss = loss / 2
+        loss = loss / 2  # of two batches
         return (loss, outputs) if return_outputs else loss
 
 
@@ -38,6 +38,7 @@ trainer = Weighted(
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
         num_train_epochs=2,
+        learning_rate=1e-3,
         weight_decay=0.1,
         adam_beta2=0.95,
         lr_scheduler_type="cosine",
