@@ -100,6 +100,8 @@ class _Judge:
         found = []
         theirs = {_renamed(key, names): value for key, value in b.by_key.items()}
         first_flips = _first_flips(a, theirs)
+        still = _still(scales, a, b)
+        drift = sum(rate for side in (a, b) for rate in _rates(side))
         for key, value in a.by_key.items():
             other = theirs.get(key)
             if other is None or value.quantity.startswith("score "):
@@ -119,6 +121,9 @@ class _Judge:
             row = self._judge(row, value, other, scales.get((value.quantity, value.text("call")), 0.0))
             if row.quantity == "tokens" and row.status is Status.DIVERGED:
                 row = _near_tie(row, a, theirs, first_flips.get(row.call, {}))
+            if row.status is Status.DIVERGED and _drifts(row, still, drift):
+                reason = "its gradients count as zero, and the optimizer moves it by their rounding"
+                row = replace(row, status=Status.EXPLAINED, reason=reason)
             if self.reference is not None:
                 row = self._third(row, value, other, names)
             found.append(row)
@@ -231,6 +236,35 @@ def _scales(*ranks: Rank) -> dict[tuple[str, str], float]:
             key = value.quantity, value.text("call")
             found[key] = max(found.get(key, 0.0), value.largest)
     return found
+
+
+def _still(scales: Mapping[tuple[str, str], float], *ranks: Rank) -> frozenset[str]:
+    """Parameters whose gradients all count as zero: that of the bias of a key makes no difference."""
+    found: dict[str, bool] = {}
+    for value in itertools.chain.from_iterable(rank.values for rank in ranks):
+        if value.quantity == "gradient" and value.dtype == "float32":
+            noise = scales.get((value.quantity, value.text("call")), 0.0) * 2.0**-23
+            name = value.name.partition("/")[2]
+            found[name] = found.get(name, True) and value.largest <= noise
+    return frozenset(name for name, zero in found.items() if name and zero)
+
+
+def _rates(rank: Rank) -> list[float]:
+    """Learning rates of all steps, of the group whose is the highest."""
+    found: dict[str, float] = {}
+    for value in rank.values:
+        if value.quantity == "learning rate":
+            call = value.text("call")
+            found[call] = max(found.get(call, 0.0), number(value.fields.get("value")))
+    return list(found.values())
+
+
+def _drifts(row: Row, still: frozenset[str], drift: float) -> bool:
+    """Whether a weight is no farther apart than steps of the optimizer with gradients of noise bring it."""
+    if row.quantity not in ("weight", "saved") or row.measures is None or row.measures.max_abs > drift:
+        return False
+    name = row.name.partition("/")[2] if row.quantity == "weight" else row.part
+    return any(name == each or name.endswith(f".{each}") for each in still)
 
 
 def alike(old: object, new: object, tolerance: float) -> tuple[Status, str]:

@@ -1372,18 +1372,24 @@ def _hook_data(recorder: Recorder) -> None:
     usual = RandomSampler.__iter__
 
     def shuffled(sampler: Any) -> Iterator[int]:
-        if sampler.generator is not None:
+        if sampler.generator is not None and not _draws_by_the_global_seed(sampler):
             yield from usual(sampler)
             return
+        own = sampler.generator
         sampler.generator = torch.Generator()
         sampler.generator.manual_seed((recorder.options.seed or 0) * 1_000_003 + recorder.counts["order"])
         recorder.counts["order"] += 1
         try:
             yield from usual(sampler)
         finally:
-            sampler.generator = None
+            sampler.generator = own
 
     recorder.replace(RandomSampler, "__iter__", shuffled)
+
+
+def _draws_by_the_global_seed(sampler: Any) -> bool:
+    """Whether the generator of a sampler is seeded by torch's, as accelerate makes those of a Trainer."""
+    return getattr(sampler, "initial_seed", None) == torch.initial_seed()
 
 
 def _hook_files(recorder: Recorder) -> None:
@@ -1623,6 +1629,17 @@ def _later_safetensors(recorder: Recorder, module: Any) -> None:
     recorder.replace(module, "save_file", save_file)
 
 
+def _later_clip(recorder: Recorder, module: Any) -> None:
+    usual = module.clip
+
+    def clip(gradients: Any, limit: float) -> Any:
+        total = usual(gradients, limit)
+        recorder.clipped("norm", limit, total)
+        return total
+
+    recorder.replace(module, "clip", clip)
+
+
 def _later_xla(recorder: Recorder, module: Any) -> None:
     """The functions of torch_xla.core.xla_model, those of its own or of its stand-in."""
     tells: Dict[str, Callable[..., None]] = {
@@ -1665,6 +1682,7 @@ _LATER: Dict[str, Callable[[Recorder, Any], None]] = {
     "optimum.neuron.models.inference.nxd.backend.modules.generation.generation_utils": _later_generate,
     "neuronmigrate.runtime.legacy.optimum.decoder": _later_generate,
     "neuronmigrate.runtime.legacy.optimum.seq2seq": _later_generate,
+    "neuronmigrate.runtime.legacy.optimum.optimizer": _later_clip,
     "safetensors.torch": _later_safetensors,
     "torch_xla.core.xla_model": _later_xla,
     "neuronmigrate.runtime.legacy.xla.model": _later_xla,

@@ -60,8 +60,11 @@ def events_of(rank: Rank, settings: frozenset[str] | None = None) -> list[Event]
         words = _words(kind, fields, settings)
         if words is None:
             continue
-        reducing = None
         event = Event(kind, words, step, order)
+        if kind == "epoch":
+            found.insert(_begin_of_epoch(found, f"loader {fields.get('loader')},"), event)
+            continue
+        reducing = None
         # Seeding twice is seeding once, and so is entering the same region again.
         if kind in ("seed", "autocast") and found and found[-1].told == event.told:
             continue
@@ -69,6 +72,14 @@ def events_of(rank: Rank, settings: frozenset[str] | None = None) -> list[Event]
             continue
         found.append(event)
     return found
+
+
+def _begin_of_epoch(found: Sequence[Event], loader: str) -> int:
+    """Where an epoch is told: at its begin, since Accelerate asks for a batch ahead and so ends it early."""
+    begins = [
+        place for place, each in enumerate(found) if each.kind == "data" and each.words.startswith(loader)
+    ]
+    return begins[-1] + 1 if begins else len(found)
 
 
 def lone_reductions(rank: Rank) -> int:
@@ -111,6 +122,8 @@ def _words(kind: str, fields: Fields, settings: frozenset[str] | None) -> str | 
             f"pass{'es' if passes != 1 else ''} ({_rule(fields, settings)})"
         )
     if kind == "save":
+        if not fields.get("tensors") and not fields.get("keys"):
+            return None  # an object of settings, as a Trainer writes its arguments
         return f"{fields.get('tensors')} tensors, {fields.get('elements')} elements, keys {_keys(fields)}"
     return None
 
@@ -120,6 +133,11 @@ def _rule(fields: Fields, settings: frozenset[str] | None) -> str:
     rule = given if isinstance(given, Mapping) else {}
     told = [name for name in rule if name not in _HOW and (settings is None or name in settings)]
     return ", ".join(f"{name}={rule[name]}" for name in told)
+
+
+def _passes(rank: Rank) -> list[object]:
+    """Backward passes before each optimizer step."""
+    return [each.get("backwards") for each in rank.events if each["event"] == "optimizer step"]
 
 
 def _setting_names(rank: Rank) -> frozenset[str]:
@@ -163,10 +181,11 @@ def compare(
         None, [each.told for each in a], [each.told for each in b], autojunk=False
     )
     found = _placements(first, second)
+    as_many = bool(_passes(first)) and _passes(first) == _passes(second)
     for tag, a0, a1, b0, b1 in matcher.get_opcodes():
         if tag != "equal":
             for old, new in _pairs(a[a0:a1], b[b0:b1]):
-                found.append(_difference(first.number, old, new, numerics, agreeing_steps))
+                found.append(_difference(first.number, old, new, numerics, agreeing_steps, as_many))
     return _counted(found)
 
 
@@ -215,7 +234,12 @@ def _pairs(a: Sequence[Event], b: Sequence[Event]) -> list[tuple[Event | None, E
 
 
 def _difference(
-    rank: int, old: Event | None, new: Event | None, numerics: frozenset[str], agreeing: frozenset[int]
+    rank: int,
+    old: Event | None,
+    new: Event | None,
+    numerics: frozenset[str],
+    agreeing: frozenset[int],
+    as_many: bool,
 ) -> EventDifference:
     one = old or new
     assert one is not None
@@ -233,6 +257,11 @@ def _difference(
         status, reason = Status.EXPLAINED, "declared: sharding"
     elif one.kind == "reduction" and one.words.endswith("gradients") and one.step in agreeing:
         status, reason = Status.EXPLAINED, "the gradients of this step agree on every process"
+    elif one.kind == "epoch" and as_many and (old is None or new is None):
+        status, reason = (
+            Status.EXPLAINED,
+            "as many backward passes: one side asked for no batch after the last",
+        )
     return EventDifference(
         one.kind, rank, one.step, old.words if old else "", new.words if new else "", status, reason
     )

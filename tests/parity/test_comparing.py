@@ -282,3 +282,29 @@ def test_what_is_printed(tmp_path: Path) -> None:
     assert document[0]["status"] == "diverged"
     assert document[0]["rows"][0]["measures"]["max_abs"] == 1
     assert "m\\|\\`x\\`" in _printed(found, "markdown")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "moved", "status"),
+    [
+        (1e-9, 1e-3, Status.EXPLAINED),
+        (1e-3, 1e-3, Status.DIVERGED),
+        # Farther than the steps of both sides bring it.
+        (1e-9, 1e-1, Status.DIVERGED),
+    ],
+)
+def test_a_weight_without_a_gradient_drifts(
+    tmp_path: Path, gradient: float, moved: float, status: Status
+) -> None:
+    def write(weight: float) -> Recording:
+        def act(made: Written) -> None:
+            made.tensor("gradient", "Net#0/key.bias", torch.full((4,), gradient))
+            made.tensor("gradient", "Net#0/out.weight", torch.ones(4))
+            made.scalar("learning rate", "group 0", "0", 1e-2)
+            made.tensor("weight", "Net#0/key.bias", torch.full((4,), weight))
+
+        return written(tmp_path / str(weight), act)
+
+    found = compare(write(0.0), write(moved))
+    assert found.status is status
+    assert [row.status for row in found.rows if row.quantity == "weight"] == [status]

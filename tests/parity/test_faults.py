@@ -26,6 +26,8 @@ DAILY = {
     ("ranks", "same shard on each process"),
     ("ranks", "saved on each process"),
     ("ranks", "one reduction of all gradients"),
+    ("trainer", AS_MIGRATED),
+    ("trainer", "learning rate by default"),
 }
 SEARCHED = {("loop", "accumulation without a divisor"), ("ranks", "gradients summed")}
 """Searched for every day."""

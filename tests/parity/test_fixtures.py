@@ -195,3 +195,70 @@ def test_the_projects_of_a_classifier(
     )
     found = running.run(pair)
     assert found.status.fine, _told(found)
+
+
+TRAINING = {
+    "accelerate_loop": (
+        "train.py",
+        "0.4.5",
+        ("--model_name_or_path", "{model}", "--output_dir", "out"),
+    ),
+    "finetune_classifier": (
+        "train.py",
+        "0.4.5",
+        ("--model_id", "{model}", "--output_dir", "out"),
+    ),
+}
+"""Training projects whose old sides run here: script, release, arguments."""
+DIVERGES = {
+    # The classifiers of Transformers 5 take num_items_in_batch and return the mean all the same. Its Trainer
+    # then divides by nothing, and the gradients of the two micro-batches are summed.
+    "finetune_classifier": "loss",
+}
+"""Those that diverge, and the quantity that does first."""
+ELSEWHERE = {"mnist_torchrun", "classify", "sentiment_service"}
+NO_OLD_PROJECT = {
+    "chat": "0.3.0 ignored repetition_penalty, which the new side follows",
+    "orpo": "it needs trl of that time; its committed recording is compared",
+    "poster_service": "it loads exports with adapters by id, which have no stand-in",
+    "sft_lora": "its stand-in has no fused gate_up_proj, so fewer adapters learn",
+    "text_and_speech": "a translator of random weights writes other tokens in bfloat16",
+    "train_language_model": "Transformers 5 has no --overwrite_output_dir",
+    "train_over_files": "its optimizer held bfloat16, as ZeRO-1 did by default",
+    "weighted_loss": "Transformers 5 has no evaluation_strategy",
+}
+"""Projects whose two sides are not compared here, and why; test_training_scripts and test_scripts hold most
+of their new sides against plain code."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("project", TRAINING)
+def test_the_training_projects(project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    model = save_classifier(tmp_path / "model")
+    script, release, arguments = TRAINING[project]
+    folder = FOLDER / "scripts" / project
+    pair = running.Pair(
+        folder / "before" / script,
+        folder / "after" / script,
+        tuple(each.format(model=model) for each in arguments),
+        devices=1,
+        release=release,
+        legacy=True,
+        timeout=1800,
+    )
+    found = running.run(pair)
+    assert {"loss", "gradient", "weight", "learning rate"} <= found.by_quantity().keys()
+    if project in DIVERGES:
+        assert found.status is Status.DIVERGED, _told(found)
+        assert found.divergence is not None
+        assert found.divergence.quantity == DIVERGES[project], _told(found)
+    else:
+        assert found.status.fine, _told(found)
+
+
+def test_every_project_is_compared_or_named() -> None:
+    projects = {each.name for each in (FOLDER / "scripts").iterdir() if each.is_dir()}
+    assert projects == TRAINING.keys() | ELSEWHERE | NO_OLD_PROJECT.keys()
+    assert DIVERGES.keys() <= TRAINING.keys()

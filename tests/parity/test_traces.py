@@ -128,3 +128,45 @@ def test_seeding_twice_is_seeding_once(tmp_path: Path) -> None:
 
     assert not _compared(tmp_path / "1", seeds(3, 3), seeds(3))
     assert _compared(tmp_path / "2", seeds(3), seeds(4))
+
+
+def test_an_epoch_may_end_a_batch_ahead(tmp_path: Path) -> None:
+    def epoch(made: Written) -> None:
+        made.event("epoch", loader=0, epoch=0, batches=2)
+
+    def old(made: Written) -> None:
+        _shard(made, 0, 1)
+        _step(made, 1)
+        _step(made, 1)
+        epoch(made)
+
+    def ahead(made: Written) -> None:
+        _shard(made, 0, 1)
+        _step(made, 1)
+        epoch(made)
+        _step(made, 1)
+
+    def not_exhausted(made: Written) -> None:
+        _shard(made, 0, 1)
+        _step(made, 1)
+        _step(made, 1)
+
+    def stopped(made: Written) -> None:
+        _shard(made, 0, 1)
+        _step(made, 1)
+
+    assert not _compared(tmp_path / "1", old, ahead)
+    (found,) = _compared(tmp_path / "2", old, not_exhausted)
+    assert found.status is Status.EXPLAINED
+    assert {each.status for each in _compared(tmp_path / "3", old, stopped)} == {Status.DIVERGED}
+
+
+def test_settings_that_are_saved_are_no_event(tmp_path: Path) -> None:
+    def arguments(made: Written) -> None:
+        made.event("save", file="training_args.bin", tensors=0, elements=0, keys=[])
+
+    def counts(made: Written) -> None:
+        made.event("save", file="counts.pt", tensors=0, elements=0, keys=["epoch"])
+
+    assert not _compared(tmp_path / "1", arguments, lambda made: None)
+    assert _compared(tmp_path / "2", counts, lambda made: None)

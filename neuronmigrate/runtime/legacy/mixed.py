@@ -37,6 +37,8 @@ def install() -> None:
     _setup_privateuseone_for_python_backend("neuron", backend_module=module)
     redirect.install()
     redirect.MEANS_CPU.add("neuron")
+    # A Trainer pins its batches where a device is there, and this one has no memory to pin.
+    torch.Tensor.pin_memory = _itself  # type: ignore[method-assign, assignment]  # for this one program
     if torch.distributed.is_available():
         import torch.distributed as dist
 
@@ -45,6 +47,10 @@ def install() -> None:
 
 def _nothing(*_: object, **__: object) -> None:
     """What a device that works at once has to do."""
+
+
+def _itself(tensor: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+    return tensor
 
 
 def _state(*_: object) -> torch.Tensor:

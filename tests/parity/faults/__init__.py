@@ -75,6 +75,7 @@ BASES = {
         Base("generate", release="0.3.0", model="CHAT"),
         Base("loop"),
         Base("ranks", devices=2),
+        Base("trainer", model="CLASSIFIER"),
         Base("translate", model="TRANSLATOR"),
     )
 }
@@ -201,6 +202,30 @@ FAULTS = (
     Change("loop", "optimizer not saved", '"optimizer": optimizer.state_dict(), ', ""),
     Change("loop", "head frozen", "optimizer = torch", "model.head.requires_grad_(False)\noptimizer = torch"),
     Change("loop", "scores not normalized", ".float().softmax(-1).cpu()", ".float().cpu()"),
+    # A Trainer
+    Change("trainer", "learning rate by default", "        learning_rate=1e-3,\n", ""),
+    Change("trainer", "batch size by default", "        per_device_train_batch_size=2,\n", ""),
+    Change("trainer", "weight decay by default", "        weight_decay=0.1,\n", ""),
+    Change("trainer", "betas by default", "        adam_beta2=0.95,\n", ""),
+    Change("trainer", "scheduler by default", '        lr_scheduler_type="cosine",\n', ""),
+    Change("trainer", "no warmup", "        warmup_steps=1,\n", ""),
+    Change("trainer", "clipped at the default norm", "        max_grad_norm=0.5,\n", ""),
+    Change("trainer", "accumulation lost", "        gradient_accumulation_steps=2,\n", ""),
+    Change("trainer", "accumulation without a divisor", "        loss = loss / 2  # of two batches\n", ""),
+    Change("trainer", "label smoothing lost", ", label_smoothing=0.1", ""),
+    Change("trainer", "classes weighted alike", ", weight=weight", ""),
+    Change("trainer", "padding not masked", "model(**inputs)", "model(inputs['input_ids'])"),
+    Change("trainer", "autocast to bfloat16", "        seed=3,\n", "        seed=3,\n        bf16=True,\n"),
+    Change("trainer", "model in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
+    Change("trainer", "SGD for AdamW", 'optim="adamw_torch"', 'optim="sgd"'),
+    Change("trainer", "order by another seed", "        seed=3,\n", "        seed=3,\n        data_seed=5,\n"),
+    Change(
+        "trainer",
+        "last batch dropped",
+        "        seed=3,\n",
+        "        seed=3,\n        dataloader_drop_last=True,\n",
+    ),
+    Change("trainer", "one epoch less", "num_train_epochs=2", "num_train_epochs=1"),
     # Generation
     Change("generate", "sampled for greedy", "do_sample=False", "do_sample=True"),
     Change("generate", "padded on the right", 'padding_side="left"', 'padding_side="right"'),
@@ -313,6 +338,9 @@ VARIANTS = (
         "with torch.no_grad():\n    scores",
         "with torch.inference_mode():\n    scores",
     ),
+    Change("trainer", "fused optimizer", 'optim="adamw_torch"', 'optim="adamw_torch_fused"'),
+    Change("trainer", "loss multiplied by a half", "loss / 2  #", "loss * 0.5  #"),
+    Change("trainer", "inputs by name", "model(**inputs)", "model(inputs['input_ids'], inputs['attention_mask'])"),
     Change("generate", "dynamic cache", 'model.generation_config.cache_implementation = "static"\n', ""),
     Change(
         "generate",

@@ -156,7 +156,7 @@ class Arguments:
     def __post_init__(self) -> None:
         session = current()
         self.output_dir = os.path.expanduser(self.output_dir or "trainer_output")
-        if str(self.eval_strategy) != "no" or self.do_eval:
+        if self.eval_strategy != "no" or self.do_eval:
             raise RuntimeError("Evaluation is not supported yet.")
         steps: object = self.warmup_steps
         if not isinstance(steps, int) or steps < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -50,14 +50,7 @@ class Optimizer:
             self.reduce()
         gradients = [each.grad for each in self._parameters() if each.grad is not None]
         if self.max_norm is not None and gradients:
-            dtype = gradients[0].dtype
-            total = torch.zeros([], dtype=dtype)
-            for gradient in gradients:
-                total += (gradient * gradient).sum()
-            self.grad_norm = total.sqrt()
-            scale = (torch.tensor(self.max_norm, dtype=dtype) / (self.grad_norm + 1e-6)).clamp(max=1.0)
-            for gradient in gradients:
-                gradient.mul_(scale)
+            self.grad_norm = clip(gradients, self.max_norm)
         step: Callable[[], object] = self.inner.step
         step()
         for parameter, shard in self._shards:
@@ -79,6 +72,19 @@ class Optimizer:
         """State of the optimizer itself."""
         state: dict[str, object] = self.inner.state_dict()
         return state
+
+
+def clip(gradients: Sequence[torch.Tensor], limit: float) -> torch.Tensor:
+    """Scale gradients down to a norm, in their own dtype; the norm before, a scalar. Parity hooks this."""
+    dtype = gradients[0].dtype
+    total = torch.zeros([], dtype=dtype)
+    for gradient in gradients:
+        total += (gradient * gradient).sum()
+    norm = total.sqrt()
+    scale = (torch.tensor(limit, dtype=dtype) / (norm + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(scale)
+    return norm
 
 
 def _average(gradient: torch.Tensor) -> torch.Tensor:
