@@ -179,7 +179,7 @@ class Observer:
         if self.emulated:
             from neuronmigrate.runtime.emulated import fallback
 
-            fallback.observers.remove(self.see)
+            fallback.take_out(self.see)
 
     def see(self, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """One operation, with its arguments as they stand on the device; called before it runs."""

@@ -134,7 +134,7 @@ class Session:
 
         def first(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
             self.touched_device = True
-            fallback.observers.remove(first)
+            fallback.take_out(first)
 
         fallback.observers.append(first)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -256,3 +258,21 @@ def test_the_device_says_that_it_is_emulated(neuron: Activation) -> None:
     assert "emulated" in neuron.selection.line()
     assert "emulated" in torch.get_device_module("neuron").get_device_name()
     assert neuron.selection.as_json()["backend"] == "emulated (CPU)"
+
+
+def test_threads_that_use_the_device_first_at_the_same_moment() -> None:
+    seen: list[str] = []
+
+    def first(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        # Both threads are told of their operation before either takes the observer out.
+        together.wait(timeout=60)
+        if fallback.take_out(first):
+            seen.append(name)
+
+    together = threading.Barrier(2)
+    fallback.observers.append(first)
+    with ThreadPoolExecutor(2) as pool:
+        moved = list(pool.map(lambda value: torch.full((2,), value).to("neuron"), (1.0, 2.0)))
+    assert [each.tolist() for each in moved] == [[1.0, 1.0], [2.0, 2.0]]
+    assert len(seen) == 1
+    assert not fallback.take_out(first)

@@ -12,6 +12,7 @@ The policies are those of aten/src/ATen/autocast_mode.cpp; what is not listed he
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 
 import torch
@@ -111,9 +112,17 @@ def rules() -> Iterator[tuple[str, Kernel]]:
         yield name, functools.partial(policy, f"aten::{name}")
 
 
-@functools.cache
 def install() -> None:
-    """Register the kernels, and the cache with PyTorch's, once."""
+    """Register the kernels, and the cache with PyTorch's, once, whichever thread comes first."""
+    with _lock:
+        _install()
+
+
+_lock = threading.Lock()
+
+
+@functools.cache
+def _install() -> None:
     touch.register(f"fallback and aten kernels of {KEY}", "the CPU's autocast rules")
     library("_").fallback(torch.library.fallthrough_kernel, KEY)
     register_all(library("aten"), KEY, rules())

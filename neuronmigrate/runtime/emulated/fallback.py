@@ -9,6 +9,7 @@ arguments are only to be looked at: an operation on them inside an observer woul
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -75,6 +76,14 @@ def tell(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> None
     """Show an operation to the observers."""
     for observer in tuple(observers):
         observer(name, args, kwargs)
+
+
+def take_out(observer: Observer) -> bool:
+    """Take an observer out; False if that is done already, as by another thread at the same moment."""
+    with contextlib.suppress(ValueError):
+        observers.remove(observer)
+        return True
+    return False
 
 
 @functools.cache

@@ -48,7 +48,8 @@ def _first_use(name: str, args: tuple[object, ...], kwargs: dict[str, object]) -
     global _used
     from neuronmigrate.runtime.places import NOWHERE, Places
 
-    fallback.observers.remove(_first_use)
+    if not fallback.take_out(_first_use):
+        return
     place, _ = Places().now(inspect.currentframe())
     _used = f"{name} at {place}" if place is not NOWHERE else name
 
