@@ -214,6 +214,13 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
         flag = "model_accepts_loss_kwargs = False"
         if not _after(unit, training, f"{{trainer}}.{flag}\n"):
             written.todo.append(f"set `{flag}` on the trainer for the mean of means")
+    elif not causal and _accumulates(unit, training):
+        # Seen with BERT under Transformers 5.24: trainer.py, `loss_is_scaled_for_ga`; modeling_bert.py.
+        written.todo.append(
+            "with gradient accumulation Transformers divides no loss of a model whose forward takes "
+            "`**kwargs`; heads like BERT's take them and give a mean all the same, so their gradients are "
+            "larger by the number of micro-batches: set `model_accepts_loss_kwargs = False` on the trainer"
+        )
     if custom and pads_left(site):
         written.todo.append(
             "the tokenizer pads on the left, which the model ignored: padding was attended to, a fault"
