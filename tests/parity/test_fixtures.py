@@ -169,6 +169,18 @@ def test_the_training_project(devices: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.nightly
+def test_the_launched_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    folder = FOLDER / "scripts" / "pair_25"
+    pair = running.Pair(
+        folder / "before" / "train.py", folder / "after" / "train.py", ("--steps", "2"), devices=2
+    )
+    found = running.run(pair)
+    assert found.status is Status.EQUAL, _told(found)
+    assert {"loss", "gradient", "weight"} <= found.by_quantity().keys()
+
+
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("project", "script", "arguments"),
     [
@@ -216,7 +228,7 @@ DIVERGES = {
     "finetune_classifier": "loss",
 }
 """Those that diverge, and the quantity that does first."""
-ELSEWHERE = {"mnist_torchrun", "classify", "sentiment_service"}
+ELSEWHERE = {"mnist_torchrun", "classify", "pair_25", "sentiment_service"}
 NO_OLD_PROJECT = {
     "chat": "0.3.0 ignored repetition_penalty, which the new side follows",
     "orpo": "it needs trl of that time; its committed recording is compared",
