@@ -5,15 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
-import runpy
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -141,16 +137,9 @@ def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _plain_of(name: str, model: Path) -> list[float]:
     """The losses that the hand-written plain script of a project prints."""
-    out = io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore")
-        patch.setattr(sys, "argv", ["plain.py", str(model)])
-        runpy.run_path(str(FOLDER / "scripts" / name / "plain.py"))
-    return [float(line) for line in out.getvalue().split()]
+    return [
+        float(line) for line in run_on_cpu(FOLDER / "scripts" / name / "plain.py", str(model)).stdout.split()
+    ]
 
 
 def test_the_adapters_learn_what_plain_code_does(llama_dir: Path, tmp_path: Path) -> None:

