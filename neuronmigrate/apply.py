@@ -39,6 +39,7 @@ _DELIMITED = (
     cst.Return,
     cst.While,
     cst.WithItem,
+    cst.Yield,
 )
 
 
@@ -150,6 +151,8 @@ class _Applier(cst.CSTTransformer):
         if isinstance(new, cst.BaseExpression) and not new.lpar:
             around = self.stack[-1] if self.stack else None
             if isinstance(original, cst.BaseExpression) and original.lpar:
+                if edits.is_atom(new) and _only_for_itself(original, around):
+                    return new
                 return new.with_changes(lpar=original.lpar, rpar=original.rpar)
             if isinstance(new, (cst.Float, cst.Integer)) and not isinstance(around, cst.Attribute):
                 return new
@@ -205,8 +208,9 @@ class _Applier(cst.CSTTransformer):
         if edit is None:
             return self._around(original, [updated])
         leading = getattr(original, "leading_lines", ())
+        footer: list[cst.EmptyLine] = []
         if isinstance(edit, edits.Unindent):
-            new = self._unindented(edit)
+            new, footer = self._unindented(edit)
         else:
             new = self._new_statements(edit, original)
         new = _with_leading_first(new, leading)
@@ -214,9 +218,8 @@ class _Applier(cst.CSTTransformer):
         if is_elif:
             return self._clause(new)
         placed = self._around(original, new)
-        if isinstance(edit, edits.Unindent):
+        if footer:
             # Comments below the last statement of the block go on below it.
-            footer = [line for line in getattr(edit.body, "footer", ()) if line.comment is not None]
             self.carried.setdefault(self.stack[-1], []).extend(footer)
         return placed
 
@@ -257,19 +260,23 @@ class _Applier(cst.CSTTransformer):
         """The comments about a small statement that gets a line of its own."""
         return [cst.EmptyLine(comment=cst.Comment(line)) for line, _ in self.comments.get(small, ())]
 
-    def _unindented(self, edit: edits.Unindent) -> list[Statement]:
+    def _unindented(self, edit: edits.Unindent) -> tuple[list[Statement], list[cst.EmptyLine]]:
+        """The statements of the block, and the comments below the last of them."""
         self.active.add(edit.old)
         body = edit.body.visit(self)
         self.active.discard(edit.old)
         if isinstance(body, cst.SimpleStatementSuite):
-            return [cst.SimpleStatementLine(body=body.body, trailing_whitespace=body.trailing_whitespace)]
+            line = cst.SimpleStatementLine(body=body.body, trailing_whitespace=body.trailing_whitespace)
+            return [line], []
         assert isinstance(body, cst.IndentedBlock)
         new = [statement for statement in body.body if isinstance(statement, Statement)]
+        if new and _is_bare_pass(new[0]) and not _is_bare_pass(edit.body.body[0]):
+            new = []  # all of the block went, and what stands around it needs no `pass`
         beside = body.header.comment
         if beside is not None and new:
-            line = cst.EmptyLine(comment=beside)
-            new[0] = _with_leading(new[0], [line], front=True)
-        return new
+            note = cst.EmptyLine(comment=beside)
+            new[0] = _with_leading(new[0], [note], front=True)
+        return new, [line for line in body.footer if line.comment is not None]
 
     def _around(
         self, original: cst.CSTNode, core: list[Statement]
@@ -371,6 +378,11 @@ class _Applier(cst.CSTTransformer):
         return updated
 
 
+def _is_bare_pass(node: cst.CSTNode) -> bool:
+    """Whether a line is `pass`, and says nothing beside."""
+    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Pass)
+
+
 def _strength(node: cst.CSTNode | None) -> int:
     """How strongly an expression holds together; 9 for what we never leave without parentheses."""
     if isinstance(node, cst.IfExp):
@@ -416,6 +428,13 @@ def _holder(tree: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
         if found is not None:
             return found if isinstance(found, Statement) else tree
     return None
+
+
+def _only_for_itself(node: cst.BaseExpression, around: cst.CSTNode | None) -> bool:
+    """Whether parentheses hold together a conditional expression, and nothing is said in them."""
+    spaces = [each.whitespace_after for each in node.lpar] + [each.whitespace_before for each in node.rpar]
+    plain = all(isinstance(each, cst.SimpleWhitespace) for each in spaces)
+    return plain and isinstance(node, cst.IfExp) and isinstance(around, (cst.Arg, cst.Assign))
 
 
 # A helper function stands apart from what is around it.

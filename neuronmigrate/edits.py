@@ -106,9 +106,14 @@ def arguments(call: cst.Call, parameters: Sequence[str]) -> Arguments:
     return bound
 
 
+def is_atom(node: cst.BaseExpression) -> bool:
+    """Whether an expression binds tighter than any operator."""
+    return isinstance(node, _ATOMS)
+
+
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
     """The expression in parentheses, unless it needs none wherever it stands."""
-    if isinstance(node, _ATOMS) or node.lpar:
+    if is_atom(node) or node.lpar:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
