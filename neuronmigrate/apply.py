@@ -103,7 +103,9 @@ class _Applier(cst.CSTTransformer):
         self.line: cst.CSTNode | None = None
         """The line whose small statements are being replaced."""
         self.active: set[cst.CSTNode] = set()
-        self.replacing: dict[cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Unindent] = {}
+        self.replacing: dict[
+            cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Undecorate | edits.Unindent
+        ] = {}
         self.carried: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
         self.before: dict[cst.CSTNode, list[Statement]] = {}
         self.after: dict[cst.CSTNode, list[Statement]] = {}
@@ -133,6 +135,9 @@ class _Applier(cst.CSTTransformer):
             return self._line(original_node, updated_node)
         if isinstance(original_node, cst.BaseCompoundStatement):
             assert isinstance(updated_node, cst.BaseCompoundStatement)
+            if isinstance(original_node, (cst.ClassDef, cst.FunctionDef)):
+                updated_node = self._undecorated(original_node, updated_node)
+            assert not isinstance(edit, (edits.Replace, edits.Undecorate))
             return self._compound(original_node, updated_node, edit)
         if isinstance(original_node, cst.SimpleStatementSuite):
             assert isinstance(updated_node, cst.SimpleStatementSuite)
@@ -222,6 +227,26 @@ class _Applier(cst.CSTTransformer):
             # Comments below the last statement of the block go on below it.
             self.carried.setdefault(self.stack[-1], []).extend(footer)
         return placed
+
+    def _undecorated(
+        self, original: cst.ClassDef | cst.FunctionDef, updated: cst.CSTNode
+    ) -> cst.ClassDef | cst.FunctionDef:
+        """The function or class without the decorators that go."""
+        assert isinstance(updated, (cst.ClassDef, cst.FunctionDef))
+        decorators: list[cst.Decorator] = []
+        waiting: list[cst.EmptyLine] = []
+        for decorator, now in zip(original.decorators, updated.decorators, strict=True):
+            if isinstance(self.replacing.get(decorator), edits.Undecorate):
+                beside = decorator.trailing_whitespace.comment
+                waiting += [line for line in decorator.leading_lines if line.comment is not None]
+                waiting += [cst.EmptyLine(comment=beside)] if beside is not None else []
+            else:
+                decorators.append(now.with_changes(leading_lines=[*waiting, *now.leading_lines]))
+                waiting = []
+        below = [*waiting, *updated.lines_after_decorators]
+        if len(decorators) == len(original.decorators):
+            return updated
+        return updated.with_changes(decorators=decorators, lines_after_decorators=below)
 
     def _clause(self, new: list[Statement]) -> cst.CSTNode | cst.RemovalSentinel:
         """What takes the place of an `elif`: another `elif`, an `else`, or nothing."""

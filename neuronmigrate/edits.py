@@ -68,7 +68,14 @@ class Unindent:
     body: cst.BaseSuite
 
 
-Edit = Replace | ReplaceStatement | Insert | Unindent
+@dataclass(eq=False)
+class Undecorate:
+    """A decorator goes; the comments about it stay."""
+
+    old: cst.Decorator
+
+
+Edit = Replace | ReplaceStatement | Insert | Undecorate | Unindent
 
 
 @dataclass
