@@ -41,14 +41,18 @@ def decide(site: Site, use: Use) -> None:
         return
     group = site.group(use)
     if isinstance(around, cst.Decorator) and function is None:
-        group.undecorate(around)
+        group.omit(around)
         decorated = site.parent(around)
         if decorated is not None and _trains(decorated):
             compiles = f"what holds no `backward()` or `step()` can be compiled: {compiles}"
     elif call is not None and function is None and _is_entered(site, call):
         block = site.parent(around) if isinstance(around, cst.WithItem) else None
-        if isinstance(around, cst.WithItem) and isinstance(block, cst.With) and _is_all(block, around):
+        if not isinstance(around, cst.WithItem) or not isinstance(block, cst.With) or around.asname:
+            group.replace(call, group.expression("contextlib.nullcontext()"))
+        elif len(block.items) == 1:
             group.unindent(block, block.body)
+        elif not all(_is_ours(site, each) for each in block.items):
+            group.omit(around)
         else:
             group.replace(call, group.expression("contextlib.nullcontext()"))
     elif call is not None and function is not None and not isinstance(around, cst.WithItem):
@@ -87,9 +91,9 @@ def _is_entered(site: Site, call: cst.Call) -> bool:
     return isinstance(around, cst.WithItem)
 
 
-def _is_all(block: cst.With, item: cst.WithItem) -> bool:
-    """Whether a `with` enters this alone, and gives it no name."""
-    return len(block.items) == 1 and item.asname is None
+def _is_ours(site: Site, item: cst.WithItem) -> bool:
+    """Whether a `with` enters one of these contexts there."""
+    return isinstance(item.item, cst.Call) and site.name_of(item.item.func) in PARAMETERS
 
 
 def _trains(function: cst.CSTNode) -> bool:

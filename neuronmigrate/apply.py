@@ -104,7 +104,7 @@ class _Applier(cst.CSTTransformer):
         """The line whose small statements are being replaced."""
         self.active: set[cst.CSTNode] = set()
         self.replacing: dict[
-            cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Undecorate | edits.Unindent
+            cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Omit | edits.Unindent
         ] = {}
         self.carried: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
         self.before: dict[cst.CSTNode, list[Statement]] = {}
@@ -137,7 +137,9 @@ class _Applier(cst.CSTTransformer):
             assert isinstance(updated_node, cst.BaseCompoundStatement)
             if isinstance(original_node, (cst.ClassDef, cst.FunctionDef)):
                 updated_node = self._undecorated(original_node, updated_node)
-            assert not isinstance(edit, (edits.Replace, edits.Undecorate))
+            if isinstance(original_node, cst.With):
+                updated_node = self._entering(original_node, updated_node)
+            assert edit is None or isinstance(edit, (edits.ReplaceStatement, edits.Unindent))
             return self._compound(original_node, updated_node, edit)
         if isinstance(original_node, cst.SimpleStatementSuite):
             assert isinstance(updated_node, cst.SimpleStatementSuite)
@@ -236,7 +238,7 @@ class _Applier(cst.CSTTransformer):
         decorators: list[cst.Decorator] = []
         waiting: list[cst.EmptyLine] = []
         for decorator, now in zip(original.decorators, updated.decorators, strict=True):
-            if isinstance(self.replacing.get(decorator), edits.Undecorate):
+            if isinstance(self.replacing.get(decorator), edits.Omit):
                 beside = decorator.trailing_whitespace.comment
                 waiting += [line for line in decorator.leading_lines if line.comment is not None]
                 waiting += [cst.EmptyLine(comment=beside)] if beside is not None else []
@@ -247,6 +249,19 @@ class _Applier(cst.CSTTransformer):
         if len(decorators) == len(original.decorators):
             return updated
         return updated.with_changes(decorators=decorators, lines_after_decorators=below)
+
+    def _entering(self, original: cst.With, updated: cst.CSTNode) -> cst.With:
+        """The `with` without the contexts that go."""
+        assert isinstance(updated, cst.With)
+        items = [
+            now
+            for item, now in zip(original.items, updated.items, strict=True)
+            if not isinstance(self.replacing.get(item), edits.Omit)
+        ]
+        if len(items) == len(original.items):
+            return updated
+        items[-1] = items[-1].with_changes(comma=original.items[-1].comma)
+        return updated.with_changes(items=items)
 
     def _clause(self, new: list[Statement]) -> cst.CSTNode | cst.RemovalSentinel:
         """What takes the place of an `elif`: another `elif`, an `else`, or nothing."""

@@ -69,13 +69,13 @@ class Unindent:
 
 
 @dataclass(eq=False)
-class Undecorate:
-    """A decorator goes; the comments about it stay."""
+class Omit:
+    """A decorator, or one of several contexts of a `with`, goes; the comments about it stay."""
 
-    old: cst.Decorator
+    old: cst.Decorator | cst.WithItem
 
 
-Edit = Replace | ReplaceStatement | Insert | Undecorate | Unindent
+Edit = Replace | ReplaceStatement | Insert | Omit | Unindent
 
 
 @dataclass

@@ -197,9 +197,9 @@ class Group:
         self.site.rebuilt.add(old)
         self.edits.append(edits.Unindent(old, body))
 
-    def undecorate(self, old: cst.Decorator) -> None:
-        """Take a decorator from its function or class."""
-        self.edits.append(edits.Undecorate(old))
+    def omit(self, old: cst.Decorator | cst.WithItem) -> None:
+        """Take out a decorator, or one of several contexts of a `with`."""
+        self.edits.append(edits.Omit(old))
 
     def refuse(self, reason: str) -> None:
         """Give up: none of the edits is applied and each finding becomes a mark with this reason."""
