@@ -56,7 +56,10 @@ def decide(site: Site, use: Use) -> None:
         else:
             group.replace(call, group.expression("contextlib.nullcontext()"))
     elif call is not None and function is not None and not isinstance(around, cst.WithItem):
-        group.replace(call, function)
+        if isinstance(around, cst.Assign) and _is_same(around, function):
+            group.replace_statement(around)  # `step = torch_xla.compile(step)`
+        else:
+            group.replace(call, function)
     else:
         site.groups.remove(group)
         what = "it is passed on" if call is None else "it is kept, or entered by other means"
@@ -89,6 +92,12 @@ def _is_entered(site: Site, call: cst.Call) -> bool:
         func = entering.func if isinstance(entering, cst.Call) else None
         return isinstance(func, cst.Attribute) and func.attr.value in ENTERS
     return isinstance(around, cst.WithItem)
+
+
+def _is_same(assign: cst.Assign, value: cst.BaseExpression) -> bool:
+    """Whether the only target of an assignment is read as its value."""
+    targets = [edits.code_of(each.target) for each in assign.targets]
+    return targets == [edits.code_of(value)]
 
 
 def _is_ours(site: Site, item: cst.WithItem) -> bool:
