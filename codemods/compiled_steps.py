@@ -51,7 +51,7 @@ def decide(site: Site, use: Use) -> None:
             group.replace(call, group.expression("contextlib.nullcontext()"))
         elif len(block.items) == 1:
             group.unindent(block, block.body)
-        elif not all(_is_ours(site, each) for each in block.items):
+        elif not all(_is_ours(site, each) or "#" in edits.code_of(each) for each in block.items):
             group.omit(around)
         else:
             group.replace(call, group.expression("contextlib.nullcontext()"))

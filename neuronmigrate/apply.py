@@ -260,8 +260,7 @@ class _Applier(cst.CSTTransformer):
         ]
         if len(items) == len(original.items):
             return updated
-        if "#" not in edits.code_of(items[-1]):
-            items[-1] = items[-1].with_changes(comma=original.items[-1].comma)
+        items[-1] = items[-1].with_changes(comma=original.items[-1].comma)
         return updated.with_changes(items=items)
 
     def _clause(self, new: list[Statement]) -> cst.CSTNode | cst.RemovalSentinel:
