@@ -279,6 +279,8 @@ class _Applier(cst.CSTTransformer):
             visited = statement.visit(self)
             several = visited if isinstance(visited, cst.FlattenSentinel) else [visited]
             for each in several:
+                if each is cst.RemovalSentinel.REMOVE:
+                    continue
                 assert isinstance(each, Statement)
                 new.append(each)
         self.active.discard(original)

@@ -165,10 +165,6 @@ class _File:
         codemods = registry.load(self.settings.codemods)
         owners = {name: codemod for codemod in codemods for name in codemod.claimed}
         site.uses = tuple(self._uses(owners))
-        by_codemod: dict[str, list[Use]] = {}
-        for use in site.uses:
-            if not use.stored and use.claim in owners:
-                by_codemod.setdefault(owners[use.claim].name, []).append(use)
         folded = None
         if fold:
             for codemod in codemods:
@@ -177,6 +173,12 @@ class _File:
                 for know in codemod.known_handlers:
                     know(site)
             folded = folding.fold(site)
+            if site.gone:
+                self._look_again(owners)
+        by_codemod: dict[str, list[Use]] = {}
+        for use in site.uses:
+            if not use.stored and use.claim in owners:
+                by_codemod.setdefault(owners[use.claim].name, []).append(use)
         answered: set[Use] = set()
         for codemod in codemods:
             site.codemod = codemod.name
@@ -217,6 +219,15 @@ class _File:
         if site.gone:
             self._take_back(folded)
         return folded
+
+    def _look_again(self, owners: dict[str, Codemod]) -> None:
+        """See what names stand for without the code that goes."""
+        site = self.site
+        settled = {use.node for use in site.settled}
+        self.names.leave_out(site.gone)
+        site.flow = Flow(self.names, self.project.facts_of(self.path))
+        site.uses = tuple(self._uses(owners))
+        site.settled = {use for use in site.uses if use.node in settled}
 
     def _take_back(self, folded: Group | None) -> None:
         """Take back what others than `folded` decided about code that it takes out."""

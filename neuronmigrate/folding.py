@@ -318,7 +318,7 @@ class Folding:
         block = self.site.parent(node)
         last: cst.CSTNode = body.body[-1]
         last = last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
-        siblings = list(getattr(block, "body", ()))
+        siblings = list(block.body) if isinstance(block, (cst.IndentedBlock, cst.Module)) else []
         if isinstance(last, _LEAVES) and node in siblings and siblings[-1] is not node:
             line = self.site.positions.span(siblings[siblings.index(node) + 1]).line
             self.todo[self._question(node.test)] = f"line {line}: what follows is never reached now: drop it"
