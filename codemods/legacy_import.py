@@ -1,11 +1,11 @@
 """Imports of Optimum Neuron, torch_xla and the legacy Neuron packages.
 
-An import goes with the last use of it, and takes a `try` that only guarded it along. One that nothing
-uses goes as well: left over, `import torch_xla` makes Accelerate and Transformers choose XLA. An import
-that others may reach (re-exported, listed in `__all__`, in an `__init__.py`, imported from here by
-another module of the project), that is there for what it registers, or that a string leans on, is
-marked. `import torch_neuronx` stays, since the native package has the same name, and so do imports of the
-Inf1 package.
+An import goes with the last use of it, and takes a `try` that only guarded it along. One that nothing uses
+goes as well: left over, `import torch_xla` makes Accelerate and Transformers choose XLA. An import that
+others may reach (re-exported, listed in `__all__`, in an `__init__.py`, imported from here by another
+module of the project), that is there for what it registers, or that a string leans on, is marked. A `try`
+that asked for torch_xla asks for torch_neuronx. `import torch_neuronx` stays, since the native package has
+the same name, and so do imports of the Inf1 package.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from neuronmigrate.site import Site
 
 codemod = Codemod(__name__)
 
+DECIDES = "a `try` around it decides by whether it can be imported"
+
 
 @codemod.once
 def decide(site: Site) -> None:
     """Release the imports that may go, and mark those that may not."""
     starts = xla_starts(site)
+    asked: set[cst.CSTNode] = set()
     for binding in site.names.imports:
         alias = binding.node
         if not isinstance(alias, cst.ImportAlias) or alias in site.released:
@@ -39,7 +42,9 @@ def decide(site: Site) -> None:
         if not catalogue.is_legacy(name):
             continue
         reason = _stays(site, alias, binding, name)
-        if reason:
+        if reason == DECIDES and _ask_for_stack(site, alias, binding, asked):
+            site.released.add(alias)
+        elif reason:
             site.kept_imports.add(alias)
             site.mark(alias, name, reason, _advice(name))
         elif not site.names.references(binding) or binding.dotted:
@@ -82,9 +87,52 @@ def _stays(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> s
     guard = next((around for around in site.ancestors(alias) if isinstance(around, cst.Try)), None)
     if guard is not None and _still_decides(site, guard, alias):
         return ""
-    if guard is not None and not guarded_try(guard) and not gives_up(site.names, guard):
-        return "a `try` around it decides by whether it can be imported"
+    if guard is None or guarded_try(guard):
+        return ""
+    if _falls_back(site, guard) or not gives_up(site.names, guard):
+        return DECIDES
     return ""
+
+
+def _falls_back(site: Site, guard: cst.Try) -> bool:
+    """Whether a value is returned where torch_xla cannot be imported, and nothing else is tried."""
+    inside = [each for each in site.names.imports if guard.body in site.ancestors(each.node)]
+    return all(imported_name(each).startswith("torch_xla") for each in inside) and any(
+        isinstance(line, cst.SimpleStatementLine)
+        and isinstance(line.body[-1], cst.Return)
+        and line.body[-1].value is not None
+        for handler in guard.handlers
+        for line in handler.body.body
+    )
+
+
+def _ask_for_stack(site: Site, alias: cst.ImportAlias, binding: Binding, asked: set[cst.CSTNode]) -> bool:
+    """Let a `try` that finds torch_xla find the native package, where nothing else needs torch_xla.
+
+    `asked` are those that do so already.
+    """
+    heads = {use.chain: use for use in site.uses}
+    readers = [each for each in site.names.references(binding) if _outermost(site, each) not in heads]
+    guard = next(each for each in site.ancestors(alias) if isinstance(each, cst.Try))
+    if readers or not binding.target.startswith("torch_xla"):
+        return False
+    if guard not in asked:
+        asked.add(guard)
+        line = site.statement(alias)
+        group = site.group()
+        site.kept_names.add("torch_neuronx")
+        group.insert(line, edits.statements("import torch_neuronx\n", site.module))
+        todo = "what runs where it is there has to do without torch_xla"
+        group.review(alias, binding.target, "machines with the native stack show by its package", todo)
+    return True
+
+
+def _outermost(site: Site, node: cst.BaseExpression) -> cst.BaseExpression:
+    """The dotted chain that begins with a name."""
+    parent = site.parent(node)
+    while isinstance(parent, cst.Attribute) and parent.value is node:
+        node, parent = parent, site.parent(parent)
+    return node
 
 
 def _still_decides(site: Site, guard: cst.Try, alias: cst.ImportAlias) -> bool:

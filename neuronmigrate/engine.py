@@ -759,7 +759,8 @@ class _File:
             )
             for answer in built.answers
         ]
-        for node in built.removed:
+        told = {answer.node for answer in built.answers if answer.codemod == LEGACY_IMPORT}
+        for node in built.removed - told:
             if node in self.positions:
                 name = next((imported_name(b) for b in self.names.imports if b.node is node), "")
                 if any(each == name or each.startswith(f"{name}.") for each in built.emitted):

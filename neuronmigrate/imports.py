@@ -632,6 +632,8 @@ class Settler:
         guard = self._guard(alias)
         if guard is None:
             return False
+        if any(_brings_stack(small) for small in _smalls(guard.body)):
+            return False
         if not guarded_try(guard):
             return not gives_up(self.names, guard)
         for small in _smalls(guard.body):
@@ -734,6 +736,13 @@ def imported_name(binding: Binding) -> str:
     if binding.dotted and isinstance(binding.node, cst.ImportAlias):
         return edits.code_of(binding.node.name)
     return binding.target
+
+
+def _brings_stack(small: cst.CSTNode) -> bool:
+    """Whether a statement imports the native package, which decides in the place of the legacy ones."""
+    return isinstance(small, cst.Import) and any(
+        alias.evaluated_name == "torch_neuronx" for alias in small.names
+    )
 
 
 def guarded_try(node: cst.Try) -> bool:
