@@ -30,8 +30,8 @@ _ATOMS = (
     cst.SimpleString,
     cst.Subscript,
 )
-_LONG = 88
-"""A call longer than this does not stay on one line."""
+LONG = 88
+"""A call or an import longer than this does not stay on one line."""
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
 
 
@@ -290,7 +290,7 @@ def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
         for arg in old.args[:-1]
     )
     longest = max(map(len, code_of(call).split("\n")))
-    if len(call.args) < 2 or apart or longest <= _LONG or code_of(call) == code_of(old):
+    if len(call.args) < 2 or apart or longest <= LONG or code_of(call) == code_of(old):
         return call
     inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
     outer = cst.ParenthesizedWhitespace(indent=True)
