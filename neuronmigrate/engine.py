@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from neuronmigrate import apply, catalogue, directives, edits, proof, registry, versions
+from neuronmigrate import apply, catalogue, directives, edits, layout, proof, registry, versions
 from neuronmigrate.apply import Comment
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
@@ -384,7 +384,8 @@ class _File:
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
-        after = self._with_newline(self.restorer.restore(settled.tree))
+        fitted = layout.fit(settled.tree, self.module, self.positions.__contains__)
+        after = self._with_newline(self.restorer.restore(fitted))
         return _Built(
             after, answers, settled.emitted, settled.removed, (*touched, *settled.touched), settled.instead
         )

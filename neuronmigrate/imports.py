@@ -584,8 +584,7 @@ class Settler:
         for small, wanted in self._merge().items():
             assert not isinstance(small.names, cst.ImportStar)
             self.touched += small.names
-            grown = _with_names(small, gone.pop(small, []), wanted)
-            result.append(edits.Replace(small, self._wrapped(grown, small)))
+            result.append(edits.Replace(small, _with_names(small, gone.pop(small, []), wanted)))
         for slot in self.slots:
             new = self._lines(slot.wanted)
             at = slot.at if slot.at is not None else next(iter(self.tree.body), None)
@@ -671,37 +670,6 @@ class Settler:
                     merged.setdefault(home, []).append(wanted)
         return merged
 
-    def _wrapped(
-        self, new: cst.Import | cst.ImportFrom, old: cst.Import | cst.ImportFrom
-    ) -> cst.Import | cst.ImportFrom:
-        """The import with one name a line, where it grew too long for one and has no comment behind it."""
-        line = self.names.parent(old)
-        code = edits.code_of(new)
-        if (
-            not isinstance(new, cst.ImportFrom)
-            or new.lpar is not None
-            or isinstance(new.names, cst.ImportStar)
-            or "\n" in code
-            or len(code) <= max(edits.LONG, len(edits.code_of(old)))
-            or not isinstance(line, cst.SimpleStatementLine)
-            or len(line.body) > 1
-            or line.trailing_whitespace.comment is not None
-        ):
-            return new
-        inner = cst.ParenthesizedWhitespace(
-            indent=True, last_line=cst.SimpleWhitespace(self.tree.default_indent)
-        )
-        between = [cst.Comma(whitespace_after=inner)] * (len(new.names) - 1)
-        closing = cst.Comma(whitespace_after=cst.ParenthesizedWhitespace(indent=True))
-        return new.with_changes(
-            lpar=cst.LeftParen(whitespace_after=inner),
-            names=[
-                alias.with_changes(comma=comma)
-                for alias, comma in zip(new.names, [*between, closing], strict=True)
-            ],
-            rpar=cst.RightParen(),
-        )
-
     def _home(self, slot: Slot, wanted: Wanted) -> cst.ImportFrom | None:
         if not wanted.name:
             return None
@@ -734,7 +702,7 @@ class Settler:
                 text = item.statement().partition(" import ")[2]
                 by_module.setdefault(item.module, []).append(text)
         lines = whole + [
-            _from_import(module, by_module[module], self.tree.default_indent) for module in sorted(by_module)
+            f"from {module} import {', '.join(by_module[module])}" for module in sorted(by_module)
         ]
         new: list[Statement] = []
         for line in lines:
@@ -858,14 +826,6 @@ def _chain(text: str, rest: str) -> cst.BaseExpression:
     for part in rest.split(".") if rest else ():
         node = cst.Attribute(node, cst.Name(part))
     return node
-
-
-def _from_import(module: str, names: Sequence[str], indent: str) -> str:
-    """A `from` import, with one name a line where one line is too short for all."""
-    line = f"from {module} import {', '.join(names)}"
-    if len(line) <= edits.LONG or len(names) < 2:
-        return line
-    return "\n".join([f"from {module} import (", *(f"{indent}{name}," for name in names), ")"])
 
 
 def _with_names(
