@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
 
 from neuronmigrate.edits import code_of
 
@@ -75,63 +76,63 @@ class _Fitter(cst.CSTTransformer):
         beside = line.trailing_whitespace.comment
         if beside is not None and _PRAGMA.match(beside.value):
             return line
-        small = line.body[0]
-        if isinstance(small, cst.ImportFrom):
-            return line.with_changes(body=[self._one_a_line(small)])
-        broken = self._broken(small, 1, room - depth * len(self.indent))
-        return line if broken is small else line.with_changes(body=[broken])
+        if isinstance(line.body[0], cst.ImportFrom):
+            return line.with_changes(body=[self._one_a_line(line.body[0])])
+        while True:
+            more = self._broken(line, room - depth * len(self.indent))
+            if more is line:
+                return line
+            line = more
 
     def _overflows(self, line: cst.SimpleStatementLine, room: int, depth: int) -> bool:
-        bare = line.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
-        return _longest(bare) + depth * len(self.indent) > room
+        longest = max(map(len, _bare(line).code.split("\n")))
+        return longest + depth * len(self.indent) > room
 
-    def _broken(self, node: cst.CSTNode, level: int, room: int) -> cst.CSTNode:
-        """The node with one call's arguments one a line, and the same inside of those still too long."""
-        if _longest(node) <= room:
-            return node
-        calls = [call for call in _outermost(node) if call.args]
-        call = max(calls, key=lambda call: sum(len(code_of(arg)) for arg in call.args), default=None)
-        if call is None or (len(call.args) == 1 and len(code_of(call.args[0])) < _SHORT):
-            return node
-        if any(_is_newline(arg.comma) for arg in call.args[:-1]):
-            # It has a layout of its own; only what stands in one of its lines may be too long.
-            if not isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
-                return node
-            args = [self._inside(arg, level, room) for arg in call.args]
-            return _with_call(node, call, call.with_changes(args=args))
-        inner, outer = self._newline(level), self._newline(level - 1)
-        args = []
-        for index, arg in enumerate(call.args):
-            last = index + 1 == len(call.args)
-            arg = self._inside(arg, level, room).with_changes(whitespace_after_arg=cst.SimpleWhitespace(""))
-            if isinstance(arg.value, cst.GeneratorExp) and not arg.value.lpar:
+    def _broken(self, line: cst.SimpleStatementLine, room: int) -> cst.SimpleStatementLine:
+        """The line with the arguments of one more call one a line, or itself."""
+        # Positions are those of a copy.
+        wrapper = MetadataWrapper(_bare(line))
+        places = wrapper.resolve(PositionProvider)
+        lines = wrapper.module.code.split("\n")
+
+        def row(call: cst.Call) -> str:
+            """The line on which the arguments of a call start."""
+            return lines[places[call.args[0]].start.line - 1]
+
+        calls = list(_outermost(wrapper.module, lambda call: _breaks(call) and len(row(call)) > room))
+        if not calls:
+            return line
+        call = max(calls, key=lambda call: sum(len(code_of(arg)) for arg in call.args))
+        base = row(call)[: len(row(call)) - len(row(call).lstrip())]
+        hangs = isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace)
+        inner = call.whitespace_before_args if hangs else _newline(base + self.indent)
+        args = list(call.args)
+        for index, arg in enumerate(args[:-1]):
+            between = _newline(base if hangs else base + self.indent)
+            args[index] = arg.with_changes(
+                comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")
+            )
+        if not hangs:
+            closing = _newline(base)
+            if isinstance(args[-1].value, cst.GeneratorExp) and not args[-1].value.lpar:
                 # A comma behind it would be a syntax error.
-                arg = arg.with_changes(whitespace_after_arg=outer)
-            elif not (last and _is_newline(arg.comma)):
-                arg = arg.with_changes(comma=cst.Comma(whitespace_after=outer if last else inner))
-            args.append(arg)
-        before = call.whitespace_before_args
-        if not isinstance(before, cst.ParenthesizedWhitespace):
-            before = inner
-        return _with_call(node, call, call.with_changes(args=args, whitespace_before_args=before))
-
-    def _inside(self, arg: cst.Arg, level: int, room: int) -> cst.Arg:
-        bare = arg.with_changes(
-            comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=cst.SimpleWhitespace("")
-        )
-        before = len(code_of(bare)) - len(code_of(arg.value))
-        value = self._broken(arg.value, level + 1, room - level * len(self.indent) - before - 1)
-        return arg if value is arg.value else arg.with_changes(value=value)
-
-    def _newline(self, level: int) -> cst.ParenthesizedWhitespace:
-        return cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(self.indent * level))
+                args[-1] = args[-1].with_changes(whitespace_after_arg=closing)
+            else:
+                args[-1] = args[-1].with_changes(
+                    comma=cst.Comma(whitespace_after=closing), whitespace_after_arg=cst.SimpleWhitespace("")
+                )
+        new = wrapper.module.deep_replace(call, call.with_changes(args=args, whitespace_before_args=inner))
+        assert isinstance(new, cst.Module)
+        broken = new.body[0]
+        assert isinstance(broken, cst.SimpleStatementLine)
+        return line.with_changes(body=broken.body)
 
     def _one_a_line(self, small: cst.ImportFrom) -> cst.ImportFrom:
         if small.lpar is not None or isinstance(small.names, cst.ImportStar) or len(small.names) < 2:
             return small
         if "\n" in code_of(small):
             return small
-        inner, closing = self._newline(1), cst.Comma(whitespace_after=self._newline(0))
+        inner, closing = _newline(self.indent), cst.Comma(whitespace_after=_newline(""))
         commas = [*[cst.Comma(whitespace_after=inner)] * (len(small.names) - 1), closing]
         names = [alias.with_changes(comma=comma) for alias, comma in zip(small.names, commas, strict=True)]
         return small.with_changes(
@@ -139,32 +140,39 @@ class _Fitter(cst.CSTTransformer):
         )
 
 
-def _longest(node: cst.CSTNode) -> int:
-    return max(map(len, code_of(node).split("\n")))
+def _bare(line: cst.SimpleStatementLine) -> cst.Module:
+    """The statement alone, without what stands above and behind it."""
+    return cst.Module([line.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())])
 
 
-def _is_newline(comma: object) -> bool:
-    return isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace)
+def _newline(indent: str) -> cst.ParenthesizedWhitespace:
+    return cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
 
 
-def _outermost(node: cst.CSTNode) -> Iterator[cst.Call]:
-    """The calls that are no other call's argument; a chain of calls is several.
+def _breaks(call: cst.Call) -> bool:
+    """Whether the arguments of a call share a line, and are worth one each."""
+    if not call.args or any(
+        isinstance(arg.comma, cst.Comma)
+        and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
+        for arg in call.args[:-1]
+    ):
+        return False
+    if len(call.args) > 1:
+        return True
+    hangs = isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace)
+    return not hangs and len(code_of(call.args[0])) >= _SHORT
+
+
+def _outermost(node: cst.CSTNode, wanted: Callable[[cst.Call], bool]) -> Iterator[cst.Call]:
+    """The wanted calls that are no argument of another wanted one; a chain of calls is several.
 
     What stands in an f-string is left out: there no line may be broken before Python 3.12.
     """
     if isinstance(node, cst.FormattedString):
         return
-    if isinstance(node, cst.Call):
+    if isinstance(node, cst.Call) and wanted(node):
         yield node
-        yield from _outermost(node.func)
+        yield from _outermost(node.func, wanted)
         return
     for child in node.children:
-        yield from _outermost(child)
-
-
-def _with_call(node: cst.CSTNode, old: cst.Call, new: cst.Call) -> cst.CSTNode:
-    if node is old:
-        return new
-    changed = node.deep_replace(old, new)
-    assert isinstance(changed, cst.CSTNode)
-    return changed
+        yield from _outermost(child, wanted)
