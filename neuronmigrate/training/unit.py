@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -63,10 +63,14 @@ class Training:
     """Whether it is a class of the script, in this file or another one."""
     args: cst.BaseExpression | None
     model: cst.BaseExpression | None
+    models: tuple[cst.BaseExpression, ...] = ()
+    """What the model may be: that, or what the function given as `model_init` gives."""
     sources: tuple[Source, ...] = ()
     """What may have made its arguments; first what those were taken over from, by `to_dict()`."""
     loads: tuple[cst.Call, ...] = ()
     """The calls of this file that may have made its model."""
+    given: frozenset[str] = frozenset()
+    """The names of its other arguments, and of these."""
     peft: bool = False
     """Whether adapters are trained, and the weights that are loaded stay as they are."""
 
@@ -323,11 +327,28 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
                 for each in sources
             ]
             training.sources = (*behind, *own)
-        if training.model is not None:
-            training.loads = tuple(dict.fromkeys(_loads(site, training, training.model, 0)))
+        training.models = tuple(_models(site, given))
+        loads = [load for model in training.models for load in _loads(site, training, model, 0)]
+        training.loads = tuple(dict.fromkeys(loads))
+        training.given = frozenset(given)
         config = given.get("peft_config")
         training.peft = training.peft or (config is not None and edits.code_of(config) != "None")
         yield training
+
+
+def _models(site: Site, given: Mapping[str, cst.BaseExpression]) -> Iterator[cst.BaseExpression]:
+    """What a trainer may train, by the arguments of its constructor."""
+    model, init = given.get("model"), given.get("model_init")
+    if model is not None and edits.code_of(model) != "None":
+        yield model
+    elif isinstance(init, cst.Lambda):
+        yield init.body
+    elif isinstance(init, cst.Name):
+        for binding in site.names.bindings_at(init):
+            for node in site.nodes(cst.Return) if isinstance(binding.node, cst.FunctionDef) else ():
+                function = site.names.function_of(node)
+                if function is not None and function.node is binding.node and node.value is not None:
+                    yield node.value
 
 
 def _loads(site: Site, training: Training, model: cst.BaseExpression, depth: int) -> Iterator[cst.Call]:
