@@ -282,8 +282,11 @@ def _with_above(comma: cst.Comma, lines: Sequence[cst.EmptyLine]) -> cst.Comma:
     return comma.with_changes(whitespace_after=space.with_changes(empty_lines=lines))
 
 
-def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
-    """The call with one argument a line, where the old ones shared a line and these would not fit on one."""
+def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ", margin: str = "") -> cst.Call:
+    """The call with one argument a line, where the old ones shared a line and these would not fit on one.
+
+    `margin` is how much further its line is indented than the block.
+    """
     apart = any(
         isinstance(arg.comma, cst.Comma)
         and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
@@ -292,8 +295,8 @@ def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
     longest = max(map(len, code_of(call).split("\n")))
     if len(call.args) < 2 or apart or longest <= _LONG or code_of(call) == code_of(old):
         return call
-    inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
-    outer = cst.ParenthesizedWhitespace(indent=True)
+    inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(margin + indent))
+    outer = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(margin))
     last = len(call.args) - 1
     args = [
         arg.with_changes(

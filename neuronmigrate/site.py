@@ -346,6 +346,11 @@ class Site:
         """How many answers there are so far."""
         return len(self.answers) + sum(len(group.answers) for group in self.groups)
 
+    def wrapped(self, call: cst.Call, old: cst.Call) -> cst.Call:
+        """A call that takes the place of an old one, with one argument a line where that became too long."""
+        margin = self.positions.margin(old, self.statement(old))
+        return edits.wrapped(call, old, self.module.default_indent, margin)
+
     def alone(self, node: cst.BaseExpression) -> cst.Expr | None:
         """The statement that consists of this expression alone, or None."""
         parent = self.parent(node)
