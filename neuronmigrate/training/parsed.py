@@ -232,6 +232,9 @@ def launches_told(unit: Unit, kept: Collection[str], kind: ArgumentsKind) -> lis
             found = rule(name, unit.release, kind.fields)
             if found is None or flag in kept or name in STILL_FLAGS or found.fate is Fate.KEPT:
                 continue
+            if name == "warmup_ratio" and "warmup_steps" in launch.flags:
+                changes.append("`--warmup_ratio` is gone: beside `--warmup_steps` it did nothing")
+                continue
             native = _NATIVE_FLAGS.get(name, found.native)
             if name == "group_by_length" and not unit.before(OWN_CLASS):
                 native = ""  # never heeded
@@ -262,14 +265,10 @@ def _values_told(unit: Unit, launch: Launch) -> list[str]:
         told.append(f"`--optim {given['optim']}` is `--optim adamw_torch`")
     if given.get("log_level_replica") == "silent":
         told.append("`--log_level_replica silent` is gone: leave it out")
-    if "warmup_ratio" in given and given.get("warmup_steps", "0") != "0":
-        told.append("`--warmup_ratio` did nothing beside `--warmup_steps`: leave it out")
     if not unit.before(OWN_CLASS):
         for name, what in (("save_strategy", "saved"), ("logging_strategy", "logged")):
             if given.get(name) == "epoch":
-                told.append(
-                    f"`--{name} epoch` never {what} anything in 0.4.x, which was a fault; now it does"
-                )
+                told.append(f"`--{name} epoch` acts now: 0.4.x never {what} anything")
     return told
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -13,7 +13,7 @@ from neuronmigrate.site import Site, Use
 from neuronmigrate.training import losses, trl_trainer
 from neuronmigrate.training.fields import OWN_CLASS
 from neuronmigrate.training.hooks import stores_tokenizer
-from neuronmigrate.training.kinds import MODELS, TRAINERS
+from neuronmigrate.training.kinds import MODELS, PLAIN_ARGUMENTS, TRAINERS
 from neuronmigrate.training.loads import write_load
 from neuronmigrate.training.precision import precision_of
 from neuronmigrate.training.unit import Training, Unit, resumed
@@ -73,6 +73,8 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         native = TRAINERS[training.name].native
         is_trl = native.startswith("trl.")
         table = trl_trainer.trainer_table(unit, native) if is_trl else trainer_table(unit.release)
+        if training.partial:
+            table = replace(table, leading=("class", *table.leading))
         load = sorted_arguments(site, use, training.call, native, table)
         if is_trl:
             written.todo += trl_trainer.settle(unit, training, load, native)
@@ -91,16 +93,38 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
     written.todo += _unseen_load(unit, training)
     written.todo += _native_arguments(site, training)
     _tokenizer_reads(unit, training)
+    _rename_made(unit, training)
     _tell_faults(unit, training, written)
     return written
 
 
-def _renamed(training: Training) -> list[cst.Arg]:
-    """The arguments of a class of the script, which hands on what it does not name itself."""
+def _rename_made(unit: Unit, training: Training) -> None:
+    """`tokenizer` in the call of what a `functools.partial` of a trainer gives."""
+    made = training.made
+    if not training.partial or made is None:
+        return
+    args = [
+        arg.with_changes(keyword=cst.Name("processing_class"))
+        if arg.keyword is not None and arg.keyword.value == "tokenizer" and "tokenizer" not in _own(training)
+        else arg
+        for arg in made.args
+    ]
+    if any(new is not old for new, old in zip(args, made.args, strict=True)):
+        unit.group.replace(made, edits.with_arguments(made, args))
+
+
+def _own(training: Training) -> set[str]:
+    """The parameters that a class of this file names itself."""
     named: set[str] = set()
     for each in training.owner.body.body if training.owner is not None else ():
         if isinstance(each, cst.FunctionDef) and each.name.value == "__init__":
             named = {param.name.value for param in (*each.params.params, *each.params.kwonly_params)}
+    return named
+
+
+def _renamed(training: Training) -> list[cst.Arg]:
+    """The arguments of a class of the script, which hands on what it does not name itself."""
+    named = _own(training)
     return [
         arg.with_changes(keyword=cst.Name("processing_class"))
         if arg.keyword is not None and arg.keyword.value == "tokenizer" and "tokenizer" not in named
@@ -114,7 +138,7 @@ def _default_collator(unit: Unit, training: Training, load: Load, written: Writt
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
         return
-    if "data_collator" in load.given:
+    if "data_collator" in {*load.given, *training.given}:
         return
     assert written.args is not None
     written.args.append(
@@ -143,16 +167,13 @@ def _unseen_load(unit: Unit, training: Training) -> list[str]:
     ]
 
 
-_PLAIN_ARGUMENTS = frozenset(f"transformers.{each}TrainingArguments" for each in ("", "Seq2Seq"))
-
-
 def _native_arguments(site: Site, training: Training) -> list[str]:
     """What is said of arguments that were Transformers' own already: no field of them is rewritten."""
     if training.args is None or training.sources:
         return []
     todo = []
     for each in site.flow.origin_of(training.args).producers:
-        if each.name not in _PLAIN_ARGUMENTS or not isinstance(each.node, cst.Call):
+        if each.name not in PLAIN_ARGUMENTS or not isinstance(each.node, cst.Call):
             continue
         known = targets.parameters(each.name) or ()
         gone = [arg.keyword.value for arg in each.node.args if arg.keyword and arg.keyword.value not in known]
@@ -170,7 +191,7 @@ def _tokenizer_reads(unit: Unit, training: Training) -> None:
     site = unit.site
     if training.derived and (training.owner is None or stores_tokenizer(site, training.owner)):
         return
-    for use in site.flow.uses_of(training.call).uses:
+    for use in site.flow.uses_of(training.made or training.call).uses:
         node = site.parent(use.node)
         if isinstance(node, cst.Attribute) and node.value is use.node and node.attr.value == "tokenizer":
             unit.group.replace(node, node.with_changes(attr=cst.Name("processing_class")))
@@ -334,7 +355,8 @@ def _after(
 
 def _place(unit: Unit, training: Training) -> cst.BaseSmallStatement | None:
     """The small statement that makes a trainer and gives it a name, trains or returns it at once."""
-    site, around = unit.site, unit.site.parent(training.call)
+    site, made = unit.site, training.made
+    around = None if made is None else site.parent(made)
     if isinstance(around, (cst.Assign, cst.AnnAssign, cst.Return)):
         found: cst.CSTNode | None = around
     else:
@@ -344,13 +366,13 @@ def _place(unit: Unit, training: Training) -> cst.BaseSmallStatement | None:
         if not isinstance(found, cst.Expr):
             return None
     assert isinstance(found, cst.BaseSmallStatement)
-    return found if isinstance(site.statement(training.call), cst.SimpleStatementLine) else None
+    return found if isinstance(site.statement(found), cst.SimpleStatementLine) else None
 
 
 def _write_after(unit: Unit, training: Training, written: Written) -> None:
     """Write what follows the construction of a trainer, which gets a name for that."""
     place = _place(unit, training)
-    if not written.after or place is None:
+    if not written.after or place is None or training.made is None:
         return
     group = unit.group
     if isinstance(place, (cst.Assign, cst.AnnAssign)):
@@ -362,12 +384,12 @@ def _write_after(unit: Unit, training: Training, written: Written) -> None:
         for template, holes in written.after
         for statement in group.statements(template.lstrip(), trainer=trainer.deep_clone(), **holes)
     ]
-    line = unit.site.statement(training.call)
+    line = unit.site.statement(training.made)
     if isinstance(place, (cst.Assign, cst.AnnAssign)):
         assert isinstance(line, cst.SimpleStatementLine)
         group.insert(line, new, before=False)
         return
-    made = cst.Assign([cst.AssignTarget(trainer.deep_clone())], training.call)
+    made = cst.Assign([cst.AssignTarget(trainer.deep_clone())], training.made)
     last: cst.BaseSmallStatement = cst.Return(trainer.deep_clone())
     if isinstance(place, cst.Expr):
         outer = cst.ensure_type(place.value, cst.Call)
