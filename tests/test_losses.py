@@ -40,20 +40,16 @@ def _counts(forward: ast.FunctionDef) -> bool:
 @pytest.mark.nightly
 def test_the_table_is_that_of_transformers() -> None:
     found = {name: (open_, counts) for name, open_, counts in _losses()}
-    assert all(open_ for open_, _ in found.values()), "each head takes **kwargs"
     counting = {name for name, (_, counts) in found.items() if counts}
     # ForCTCLoss takes the number and does not read it.
     headed = {name for name in found if name.endswith(MEAN_HEADS) and not name.endswith("ForCTC")}
     assert headed & counting == COUNTED_MODELS
-    assert MEAN_MODELS <= found.keys()
+    assert found.keys() >= MEAN_MODELS
     assert not MEAN_MODELS & counting
-    ends = ("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")
-    unknown = {
-        name
-        for name in found
-        if name.endswith(ends) and name not in counting and scale_of(name) is Scale.SETTLED
-    }
-    assert not unknown
+    assert not [name for name in headed | MEAN_MODELS if not found[name][0]], "each takes **kwargs"
+    # The others of these names, of which two are parts of larger models.
+    settled = {name for name in found if scale_of(name) is Scale.SETTLED and not name.endswith("Answering")}
+    assert settled - counting == {"BlipTextLMHeadModel", "ClvpForCausalLM"}
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ MEAN_MODELS = frozenset(
     for task, names in {
         "CausalLM": (
             "Bart BigBirdPegasus Blenderbot BlenderbotSmall CpmAnt MBart Marian Musicgen MusicgenMelody Mvp "
-            "PLBart Pegasus TrOCR Whisper"
+            "PLBart Pegasus ProphetNet TrOCR Whisper"
         ),
         "ConditionalGeneration": (
             "Bart BigBirdPegasus Blenderbot BlenderbotSmall FSMT LED LongT5 M2M100 MBart MT5 Mvp NllbMoe "
-            "PLBart Pegasus PegasusX Pop2Piano Qwen2Audio Speech2Text SwitchTransformers T5 UMT5 Udop Whisper"
+            "PLBart Pegasus PegasusX Pop2Piano ProphetNet Qwen2Audio Speech2Text SwitchTransformers T5 UMT5 Udop Whisper"
         ),
     }.items()
     for name in names.split()
