@@ -47,8 +47,8 @@ MEAN_MODELS = frozenset(
         ),
         "ConditionalGeneration": (
             "Bart BigBirdPegasus Blenderbot BlenderbotSmall FSMT LED LongT5 M2M100 MBart MT5 Mvp NllbMoe "
-            "PLBart Pegasus PegasusX Pop2Piano ProphetNet Qwen2Audio Speech2Text SwitchTransformers T5 UMT5 Udop "
-            "Whisper"
+            "PLBart Pegasus PegasusX Pop2Piano ProphetNet Qwen2Audio Speech2Text SwitchTransformers T5 UMT5 "
+            "Udop Whisper"
         ),
     }.items()
     for name in names.split()

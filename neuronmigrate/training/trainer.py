@@ -223,7 +223,7 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
             "where the model's forward takes `**kwargs`, the loss in the log was too small by the number of "
             "tokens and gradients were never clipped, which was a fault"
         )
-    if causal and not unit.before("0.1.0"):
+    if causal and not unit.before("0.1.0") and losses.leaves_loss(unit, training):
         if exact and _after(unit, training, written, "{trainer}._loss_shifts_labels = False\n"):
             written.todo.append(
                 "the loss is divided by all labels, as before, also by the one that is shifted out"
