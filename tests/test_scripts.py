@@ -19,7 +19,7 @@ from neuronmigrate.config import Settings
 from neuronmigrate.plan import Report, State
 from tests.fixtures_lib import FOLDER, run_of
 from tests.on_cpu import run_on_cpu
-from tests.tiny_models import save_classifier, save_llama
+from tests.tiny_models import save_classifier, save_llama, save_rows
 
 SCRIPTS = sorted(each for each in (FOLDER / "scripts").iterdir() if each.is_dir() and each.name[0] != ".")
 
@@ -135,11 +135,10 @@ def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_llama(tmp_path_factory.mktemp("llama"))
 
 
-def _plain_of(name: str, model: Path) -> list[float]:
+def _plain_of(name: str, *given: Path) -> list[float]:
     """The losses that the hand-written plain script of a project prints."""
-    return [
-        float(line) for line in run_on_cpu(FOLDER / "scripts" / name / "plain.py", str(model)).stdout.split()
-    ]
+    ran = run_on_cpu(FOLDER / "scripts" / name / "plain.py", *map(str, given))
+    return [float(line) for line in ran.stdout.split()]
 
 
 def test_the_adapters_learn_what_plain_code_does(llama_dir: Path, tmp_path: Path) -> None:
@@ -174,3 +173,17 @@ def test_preferences_are_learnt_as_plain_code_does(llama_dir: Path, tmp_path: Pa
         folder / "align.py", "--model_id", str(llama_dir), "--output_dir", str(tmp_path / "out"), cwd=folder
     )
     assert ran.values["losses"] == pytest.approx(_plain_of("orpo", llama_dir), rel=1e-4)
+
+
+def test_two_files_train_as_plain_code_does(tmp_path: Path) -> None:
+    model = save_llama(tmp_path / "meta-llama" / "Llama-3.2-1B")
+    rows = save_rows(tmp_path / "rows")
+    options = "--output_dir out --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --max_steps 4"
+    run_on_cpu(
+        FOLDER / "scripts" / "train_over_files" / "after" / "main.py",
+        *f"{options} --learning_rate 1e-3 --logging_steps 1 --save_steps 4 --report_to none".split(),
+        cwd=tmp_path,
+    )
+    state = json.loads((tmp_path / "out" / "checkpoint-4" / "trainer_state.json").read_text("utf-8"))
+    losses = [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+    assert losses == pytest.approx(_plain_of("train_over_files", model, rows), rel=1e-4)

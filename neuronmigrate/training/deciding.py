@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from neuronmigrate import edits
 from neuronmigrate.loads.arguments import unread
 from neuronmigrate.loads.family import is_annotation, is_base, is_isinstance
@@ -82,10 +84,19 @@ def decide_trainer(site: Site, use: Use) -> None:
     elif is_base(site, use.chain):
         hooks.derive_trainer(unit, use, native)
     else:
+        partial = next((each for each in unit.trainings if each.partial and _class(each) is use.chain), None)
+        if partial is not None:
+            group.rename(use, native)
+            train(unit, use, partial)
+            return
         group.refuse(
             f"the class `{use.name.rpartition('.')[2]}` is handed on, so its calls cannot be followed"
         )
         unit.say(use.whole, use.name, "it is handed on")
+
+
+def _class(training: Training) -> cst.BaseExpression:
+    return training.call.args[0].value
 
 
 def train(unit: Unit, use: Use, training: Training) -> None:
