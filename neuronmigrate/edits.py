@@ -66,7 +66,14 @@ class Unindent:
     body: cst.BaseSuite
 
 
-Edit = Replace | ReplaceStatement | Insert | Unindent
+@dataclass(eq=False)
+class Omit:
+    """A decorator, or one of several contexts of a `with`, goes; the comments about it stay."""
+
+    old: cst.Decorator | cst.WithItem
+
+
+Edit = Replace | ReplaceStatement | Insert | Omit | Unindent
 
 
 @dataclass
@@ -104,9 +111,14 @@ def arguments(call: cst.Call, parameters: Sequence[str]) -> Arguments:
     return bound
 
 
+def is_atom(node: cst.BaseExpression) -> bool:
+    """Whether an expression binds tighter than any operator."""
+    return isinstance(node, _ATOMS)
+
+
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
     """The expression in parentheses, unless it needs none wherever it stands."""
-    if isinstance(node, _ATOMS) or node.lpar:
+    if is_atom(node) or node.lpar:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 

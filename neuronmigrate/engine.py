@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from neuronmigrate import apply, catalogue, directives, edits, layout, proof, registry, versions
+from neuronmigrate import apply, catalogue, directives, edits, folding, layout, proof, registry, versions
 from neuronmigrate.apply import Comment
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
@@ -36,6 +36,8 @@ from neuronmigrate.site import Answer, Group, Site, Use
 
 LEGACY_IMPORT = "legacy-import"
 """Name under which the engine reports what became of an import."""
+
+_FAULT = "its result failed a check of neuronmigrate, which is a fault of the tool"
 
 
 def migrate(path: str, raw: bytes, project: Project, settings: Settings) -> Result:
@@ -99,8 +101,14 @@ class _File:
         self.positions = Positions(self.module)
         self.restorer = Restorer(raw, self.module, self.positions.code)
         self.ignores = directives.ignores(self.positions.code)
-        flow = Flow(self.names, project.facts_of(path))
-        self.site = Site(path, self.module, self.names, flow, self.positions, project, settings)
+        self._start()
+
+    def _start(self) -> None:
+        """Look at the file with nothing decided yet."""
+        flow = Flow(self.names, self.project.facts_of(self.path))
+        self.site = Site(
+            self.path, self.module, self.names, flow, self.positions, self.project, self.settings
+        )
 
     def result(self, *, second: bool = False) -> Result:
         """Decide, apply and prove."""
@@ -110,17 +118,27 @@ class _File:
         signs = () if self.settings.tpu else self._tpu_signs()
         if signs:
             return self._left_alone(signs)
-        self._decide()
+        folded = self._decide()
         self._refuse_conflicts()
-        built = self._build()
-        problems: list[Problem] = []
-        faults = self._faults(built, second_run=not second)
-        if faults:
-            built, problems = self._without_culprits(faults, second_run=not second)
+        built, problems = self._proven(second=second)
+        if folded is not None and folded.refused:
+            # Without it nothing goes, and whatever would have gone needs an answer of its own.
+            fault = [each for each in problems if folded.refused == _FAULT]
+            self._start()
+            self._decide(fold=False)
+            self._refuse_conflicts()
+            built, problems = self._proven(second=second)
+            problems = [*fault, *problems]
         findings = self._findings(built)
         groups = tuple(self._record(group) for group in self.site.groups)
         after = None if built.after == self.raw else built.after
         return Result(self.path, self.raw, after, tuple(findings), groups, tuple(problems))
+
+    def _proven(self, *, second: bool) -> tuple[_Built, list[Problem]]:
+        """The result of what was decided, without the groups that break a proof."""
+        built = self._build()
+        faults = self._faults(built, second_run=not second)
+        return self._without_culprits(faults, second_run=not second) if faults else (built, [])
 
     def _tpu_signs(self) -> tuple[str, ...]:
         """Why this is code for a TPU; empty when it is not, or uses nothing of torch_xla."""
@@ -141,11 +159,22 @@ class _File:
 
     # Decide
 
-    def _decide(self) -> None:
+    def _decide(self, *, fold: bool = True) -> Group | None:
+        """Let every codemod answer. Answers with the group of what is folded, if anything is."""
         site = self.site
         codemods = registry.load(self.settings.codemods)
         owners = {name: codemod for codemod in codemods for name in codemod.claimed}
         site.uses = tuple(self._uses(owners))
+        folded = None
+        if fold:
+            for codemod in codemods:
+                site.codemod = codemod.name
+                folding.know_rows(site, codemod.symbols)
+                for know in codemod.known_handlers:
+                    know(site)
+            folded = folding.fold(site)
+            if site.gone:
+                self._look_again(owners)
         by_codemod: dict[str, list[Use]] = {}
         for use in site.uses:
             if not use.stored and use.claim in owners:
@@ -187,6 +216,31 @@ class _File:
                 if use.claim not in owners and use.alias:
                     continue  # the assignment that gives it this name is marked
                 codemod.rest_handler(site, use)
+        if site.gone:
+            self._take_back(folded)
+        return folded
+
+    def _look_again(self, owners: dict[str, Codemod]) -> None:
+        """See what names stand for without the code that goes."""
+        site = self.site
+        settled = {use.node for use in site.settled}
+        self.names.leave_out(site.gone)
+        site.flow = Flow(self.names, self.project.facts_of(self.path))
+        site.uses = tuple(self._uses(owners))
+        site.settled = {use for use in site.uses if use.node in settled}
+
+    def _take_back(self, folded: Group | None) -> None:
+        """Take back what others than `folded` decided about code that it takes out."""
+
+        def stays(answer: Answer) -> bool:
+            return self.site.gone.isdisjoint([answer.node, *self.names.ancestors(answer.node)])
+
+        self.site.answers[:] = filter(stays, self.site.answers)
+        for group in [each for each in self.site.groups if each is not folded]:
+            left = list(filter(stays, group.answers))
+            if group.answers and not left:
+                self.site.groups.remove(group)
+            group.answers[:] = left
 
     def _is_alias(self, use: Use) -> bool:
         """Whether a use only gives the name another name: `step = xm.mark_step`. Remembers it if so."""
@@ -639,7 +693,7 @@ class _File:
         first, last = self._lines(statement)
         span = self.positions.span(statement)
         if isinstance(statement, (cst.SimpleStatementLine, cst.Try)) or statement in self.site.rebuilt:
-            last = span.end_line + len(getattr(statement.body, "footer", ()))
+            last = span.end_line + len(getattr(_last_block(statement), "footer", ()))
         first -= len(getattr(statement, "leading_lines", ()))
         lines = self.positions.code.splitlines()
         while last < len(lines) and not lines[last].strip():
@@ -673,7 +727,7 @@ class _File:
                 holding.append(group)
         for group in self.site.groups:
             if group not in holding:
-                group.refuse("its result failed a check of neuronmigrate, which is a fault of the tool")
+                group.refuse(_FAULT)
         built = self._build()
         left = self._faults(built, second_run=second_run)
         if left:
@@ -781,6 +835,13 @@ def _explained(raw: bytes, message: str, line: int, column: int) -> _Unreadable:
     except (ValueError, RecursionError) as error:
         return _Unreadable(str(error), line, column + 1)
     return _Unreadable(message, line, column + 1)
+
+
+def _last_block(statement: cst.CSTNode) -> cst.CSTNode | None:
+    """The block that a statement ends with."""
+    while isinstance(statement, cst.If) and statement.orelse is not None:
+        statement = statement.orelse
+    return getattr(statement, "body", None)
 
 
 def _is_import(statement: cst.CSTNode) -> bool:
