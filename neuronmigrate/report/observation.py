@@ -41,8 +41,8 @@ def text(observation: Observation) -> Iterator[Line]:
     elif observation.emulated:
         calls = _plural(observation.calls, "operation")
         totals = (
-            f"{_together(observation)}{calls}, {observation.distinct:,} distinct by shape and dtype (an estimate of compilations), "
-            f"{observation.once:,} of them once"
+            f"{_together(observation)}{calls}, {observation.distinct:,} distinct by shape and dtype "
+            f"(an estimate of compilations), {observation.once:,} of them once"
         )
         yield ((totals, ""),)
         if observation.graphs:
@@ -170,7 +170,8 @@ def _title(observation: Observation) -> str:
 def _totals(observation: Observation) -> str:
     graphs = _plural(observation.graphs, "graph")
     return (
-        f"{_together(observation)}{_plural(observation.calls, 'operation')}, {observation.distinct:,} distinct by shape and dtype "
+        f"{_together(observation)}{_plural(observation.calls, 'operation')}, "
+        f"{observation.distinct:,} distinct by shape and dtype "
         f"(an estimate of compilations), {observation.once:,} of them once; {graphs} of torch.compile with "
         f"{_plural(observation.in_graphs, 'operation')}"
     )

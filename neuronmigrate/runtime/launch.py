@@ -37,8 +37,8 @@ class Orders:
     strict: bool = False
     observe: bool = False
     gather: str | None = None
-    """With `observe`: an empty folder of ours in which each rank leaves what it saw, for torchrun's process to
-    report it; None where the one process of the run reports itself."""
+    """With `observe`: an empty folder of ours in which each rank leaves what it saw, for torchrun's process
+    to report it; None where the one process of the run reports itself."""
     processes: int = 1
     """With `gather`: how many leave something."""
     report: str | None = None

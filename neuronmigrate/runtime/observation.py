@@ -1,7 +1,7 @@
 """What an observed run comes to: by line of its source, in one process or over the ranks of several.
 
-Nothing here needs torch. An observer hands over what it has seen as plain data (`Seen`), which travels as JSON
-from each process to the one that reports; `combine` makes the figures of it.
+Nothing here needs torch. An observer hands over what it has seen as plain data (`Seen`), which travels as
+JSON from each process to the one that reports; `combine` makes the figures of it.
 """
 
 from __future__ import annotations

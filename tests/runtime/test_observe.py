@@ -345,9 +345,8 @@ def _ranks(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
     report = folder / "report.json"
     kept = folder / "temporary"
     kept.mkdir()
-    done = run(
-        *("--observe", "--devices", "2", "--report", report, program, *arguments), env={"TMPDIR": str(kept)}
-    )
+    options = ("--observe", "--devices", "2", "--report", report)
+    done = run(*options, program, *arguments, env={"TMPDIR": str(kept)})
     assert not [*kept.glob("neuronmigrate-*")], done.stderr
     return done.returncode, json.loads(report.read_bytes()), done.stderr
 

@@ -72,8 +72,8 @@ def _run_backward_here() -> None:
     """Let this thread run its backward passes itself, as on the CPU.
 
     PyTorch's engine counts the devices at the first backward pass of a process and starts a thread for each.
-    Where a pass on the CPU came before the activation, this device has none, and the next pass would end with an
-    internal assert (`device_ready_queues_`, torch/csrc/autograd/engine.cpp).
+    Where a pass on the CPU came before the activation, this device has none, and the next pass would end with
+    an internal assert (`device_ready_queues_`, torch/csrc/autograd/engine.cpp).
     """
     torch.autograd.set_multithreading_enabled(False)
     touch.register(
