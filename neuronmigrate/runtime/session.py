@@ -143,7 +143,7 @@ class Session:
     def end(self) -> None:
         """Say and write down what was seen. Runs as the program ends, however it ends."""
         error = getattr(sys, "last_value", None)
-        if self.speaks and isinstance(error, ImportError) and not self.orders.legacy:
+        if self.speaks and isinstance(error, Exception) and not self.orders.legacy:
             _explain(error)
         if self.observer is not None:
             self.observer.end()
@@ -186,11 +186,14 @@ class Session:
         }
 
 
-def _explain(error: ImportError) -> None:
-    """Say what a missing legacy package means for the program that ended with it."""
+def _explain(error: Exception) -> None:
+    """Say what to do about the error that ended the program, where its own words do not."""
     from neuronmigrate import catalogue
 
-    if error.name is not None and catalogue.is_legacy(error.name):
+    # torch's own words (torch/distributed/rendezvous.py) name a variable that torchrun sets.
+    if isinstance(error, ValueError) and "env:// rendezvous: environment variable" in str(error):
+        say("the program joins a process group: `neuronmigrate run --devices N` starts its processes")
+    elif isinstance(error, ImportError) and error.name is not None and catalogue.is_legacy(error.name):
         say(
             f"{error.name} belongs to the legacy stack: `neuronmigrate check` names what is left to migrate, "
             "`neuronmigrate run --legacy` runs an old script"
