@@ -123,8 +123,8 @@ def why_not(index: int) -> str | None:
     own = os.environ.get("LOCAL_RANK")
     if index and own is not None and own != str(index):
         return (
-            f"neuron:{index} is asked for in the process of local rank {own}, which owns its own device alone:"
-            ' write torch.device("neuron"), without an index'
+            f"neuron:{index} is asked for in the process of local rank {own}, which owns its own device"
+            ' alone: write torch.device("neuron"), without an index'
         )
     return None
 
