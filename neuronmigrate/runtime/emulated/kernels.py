@@ -24,6 +24,7 @@ from neuronmigrate.runtime.emulated.fallback import (
     overload_of,
     tell,
 )
+from neuronmigrate.runtime.emulated.module import check_index
 from neuronmigrate.runtime.emulated.retag import to_cpu, to_cpu_with_bits, to_neuron
 
 KEY = "PrivateUse1"
@@ -52,6 +53,7 @@ def empty(
     """aten::empty.memory_format."""
     if layout not in (None, torch.strided):
         raise NotImplementedError(f"the emulated neuron device has no {layout} tensors")
+    check_index(device)
     return to_neuron(aten.empty.memory_format(size, dtype=dtype, device=CPU, memory_format=memory_format))
 
 
@@ -65,6 +67,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> Tensor:
     """aten::empty_strided."""
+    check_index(device)
     return to_neuron(aten.empty_strided.default(size, stride, dtype=dtype, device=CPU))
 
 
