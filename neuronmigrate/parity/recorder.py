@@ -112,6 +112,12 @@ class Options(NamedTuple):
     """Go on with a recording, as a script that goes on from its checkpoint."""
     initial: str = ""
     """A recording whose initial weights the models of this run take."""
+    steps: int = 0
+    """Optimizer steps after which the script is ended; 0 lets it go on."""
+
+
+class Enough(SystemExit):
+    """Ends the script, with exit code 0: what is asked for is recorded."""
 
 
 class Store:
@@ -410,6 +416,8 @@ class Recorder:
             "initial": bool(self.options.initial),
             "first step": self.step,
         }
+        if self.options.steps:
+            head["steps"] = self.options.steps
         head.update(self.about)
         return head
 
@@ -1322,9 +1330,12 @@ def _hook_step(recorder: Recorder, kind: Any) -> None:
             return usual(optimizer, *args, **kwargs)
         recorder.before_step(optimizer)
         try:
-            return usual(optimizer, *args, **kwargs)
+            result = usual(optimizer, *args, **kwargs)
         finally:
             recorder.after_step(optimizer)
+        if recorder.options.steps and recorder.step >= recorder.options.steps and not recorder.local.stepping:
+            raise Enough(0)
+        return result
 
     step._recorded = True  # type: ignore[attr-defined]  # a mark of ours
     recorder.replace(kind, "step", step)
@@ -1751,6 +1762,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--order", choices=("keep", "replay"), default="keep", help="order of shuffled data")
     parser.add_argument("--calls", type=int, default=3, help="calls, steps and batches with their tensors")
     parser.add_argument("--elements", type=int, default=1 << 16, help="elements of a tensor that are kept")
+    parser.add_argument("--steps", type=int, default=0, help="end the script after so many optimizer steps")
     parser.add_argument("--megabytes", type=int, default=512, help="tensors of one process altogether")
     parser.add_argument("--resume", action="store_true", help="go on with the recording in the folder")
     parser.add_argument("--initial", default="", help="a recording whose initial weights are taken")
