@@ -91,7 +91,7 @@ Elements = Annotated[
     typer.Option(min=16, metavar="N", help="Elements of a tensor that are kept; a sample of larger ones."),
 ]
 Steps = Annotated[
-    int, typer.Option(min=1, metavar="N", help="End the script after N optimizer steps.", show_default=False)
+    int, typer.Option(min=0, metavar="N", help="End the script after N optimizer steps.", show_default=False)
 ]
 Devices = Annotated[
     int | None, typer.Option(metavar="N", help="Start N processes with torchrun, one for each device.")

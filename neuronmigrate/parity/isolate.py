@@ -36,7 +36,7 @@ FINEST = 40
 SLACK, LONGER = 30.0, 4.0
 """Seconds that a mixture may take, and how many times as long as the slower side beside them."""
 EARLY = 3
-"""How many times as many steps a run has as its difference needs to show, where mixtures are stopped early."""
+"""Mixtures are stopped early where a run has so many times the steps that its difference needs to show."""
 
 
 class Answer(enum.Enum):

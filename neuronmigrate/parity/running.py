@@ -371,8 +371,8 @@ def numerics_of(report: Path | None, folders: Collection[Path] = ()) -> frozense
 def configured(start: Path, common: Pair) -> list[Pair]:
     """The pairs of [tool.neuronmigrate.parity] that hold for a folder.
 
-    What the configuration does not say is as in `common`. Raises UserError, with file and line, where there is
-    no pair or one names a script that is not there.
+    What the configuration does not say is as in `common`. Raises UserError, with file and line, where
+    there is no pair or one names a script that is not there.
     """
     from neuronmigrate.config import parity_pairs
 
