@@ -321,16 +321,33 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def asks_for_group(script: Path) -> bool:
-    """Whether a script, or a module beside it, starts a process group, which one process alone cannot."""
+    """Whether a script, or a module beside it, is made for several processes that it does not start.
+
+    It starts a process group, which one process alone cannot, or the processes that torchrun starts natively.
+    """
+    asks = False
     for path in [script, *script.parent.glob("*.py")]:
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and "init_process_group" in ast.unparse(node.func):
-                return True
-    return False
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name in ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn"):
+                    return False
+                asks |= "init_process_group" in name or (_spawns(name) and not _is_one(node))
+    return asks
+
+
+def _spawns(name: str) -> bool:
+    """Whether a function started the processes of torch_xla."""
+    return name in ("xmp.spawn", "torch_xla.launch") or name.endswith("xla_multiprocessing.spawn")
+
+
+def _is_one(call: ast.Call) -> bool:
+    given = [each.value for each in call.keywords if each.arg == "nprocs"] or call.args[2:3]
+    return any(isinstance(each, ast.Constant) and each.value == 1 for each in given)
 
 
 def declared(pair: Pair) -> frozenset[str]:
