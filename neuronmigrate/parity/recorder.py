@@ -963,7 +963,7 @@ class Recorder:
     @_quietly
     def saved(self, content: object, target: object, by: str) -> None:
         """The script writes a file."""
-        if not isinstance(target, (str, os.PathLike)):
+        if not isinstance(target, (str, os.PathLike)) or _is_random_state(content):
             return
         name = os.path.basename(os.fspath(target))
         number = self.counts["save"]
@@ -1141,6 +1141,11 @@ def shard_of(loader: Any) -> Line:
     found.setdefault("shard", 0)
     found.setdefault("shuffle", False)
     return found
+
+
+def _is_random_state(content: object) -> bool:
+    """Whether it is the state of random streams, which newer Trainers save beside a checkpoint."""
+    return isinstance(content, dict) and {"python", "numpy", "cpu"} <= set(content) and len(content) <= 6
 
 
 def results_of(main: Optional[types.ModuleType]) -> Iterator[Tuple[str, object]]:
