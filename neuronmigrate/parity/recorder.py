@@ -1287,7 +1287,10 @@ def _reach_importers(recorder: Recorder) -> None:
         if isinstance(owner, types.ModuleType)
     }
     for module in list(sys.modules.values()):
-        if not isinstance(module, types.ModuleType) or module.__name__.split(".")[0] in ("torch", "torch_xla"):
+        if not isinstance(module, types.ModuleType) or module.__name__.split(".")[0] in (
+            "torch",
+            "torch_xla",
+        ):
             continue
         for name, value in list(vars(module).items()):
             usual, hooked = ours.get(id(value), (None, None))
@@ -1301,7 +1304,9 @@ def _watch_programs(recorder: Recorder) -> None:
     def heard(event: str, args: Tuple[Any, ...]) -> None:
         if event == "subprocess.Popen" and recorder.active and os.getpid() == recorder.process:
             command = args[1] if isinstance(args[1], str) else " ".join(map(os.fsdecode, args[1]))
-            if re.search(r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py", command):
+            if re.search(
+                r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py", command
+            ):
                 recorder.note(f"processes of {command[:120]!r}, which the script starts, are not recorded")
 
     sys.addaudithook(heard)

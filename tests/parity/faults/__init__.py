@@ -361,7 +361,7 @@ FAULTS = (
         "        loss.backward()\n        optimizer.zero_grad()\n",
     ),
     Change("pretrain", "float16 weights saved", "model.state_dict(), ", "model.half().state_dict(), "),
-    Change("pretrain", "model left on the CPU", "Writer().to(device)", "Writer()"),
+    Change("pretrain", "model left on the CPU", 'torch.device("neuron")', 'torch.device("cpu")'),
     # A Trainer
     Change("trainer", "learning rate by default", "        learning_rate=1e-3,\n", ""),
     Change("trainer", "batch size by default", "        per_device_train_batch_size=2,\n", ""),
@@ -606,7 +606,7 @@ VARIANTS = (
         "(query @ key.mT / 4).masked_fill(~allowed, -torch.inf).softmax(-1) @ value",
     ),
     Change(
-        "pretrain", "no cache", "model(ids, written != PAD, start, cache)", "model(written, written != PAD)"
+        "pretrain", "no cache", "model(ids, written != PAD, start, cache)\n", "model(written, written != PAD)\n        logits = logits[:, -1:]\n"
     ),
     Change(
         "pretrain",
