@@ -478,6 +478,10 @@ def run_pair(
     timeout: Annotated[
         float | None, typer.Option(min=1.0, metavar="SECONDS", help="Stop a side that takes longer.")
     ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Link a file or folder into the working folder of both sides."),
+    ] = None,
     bisect: Annotated[
         bool,
         typer.Option("--bisect", help="Name the hunk that brings a difference in, by at most 24 more runs."),
@@ -502,6 +506,7 @@ def run_pair(
         factor=tolerance,
         bisect=bisect,
         timeout=timeout,
+        data=tuple(data or ()),
     )
     if configured:
         if before or after or arguments:

@@ -1606,7 +1606,8 @@ def asked_by_script() -> bool:
 
 
 def _tell_seed(recorder: Recorder, value: Any) -> None:
-    recorder.note_event("seed", value=int(value))
+    if asked_by_script():
+        recorder.note_event("seed", value=int(value))
 
 
 def _hook_settings(recorder: Recorder) -> None:

@@ -193,6 +193,8 @@ class Pair:
     """Whether the hunk is searched for that brings a difference in."""
     timeout: float | None = None
     """Seconds that a side may take."""
+    data: tuple[Path, ...] = ()
+    """Files and folders that both sides find in their working folders under their own names."""
 
 
 def compare(
@@ -230,6 +232,9 @@ def run(pair: Pair) -> Comparison:
     for script in (pair.before, pair.after):
         if not script.is_file():
             raise UserError(f"{script}: there is no such script")
+    for path in pair.data:
+        if not path.exists():
+            raise UserError(f"--data: {path}: there is no such file or folder")
     policy = Policy(numerics=declared(pair), factor=pair.factor)
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
         kept = pair.keep.absolute() if pair.keep else Path(folder)
@@ -244,6 +249,11 @@ def run(pair: Pair) -> Comparison:
         labels = str(pair.before), str(pair.after)
         first = read(before)
         found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
+        if any("FileNotFoundError" in side.error for side in (found.first, found.second)):
+            note = (
+                "each side runs in a fresh folder: --data NAME links what the scripts read by a relative path"
+            )
+            found = replace(found, notes=(*found.notes, note))
         if pair.bisect and found.status is Status.DIVERGED:
             from neuronmigrate.parity.isolate import blame
 
@@ -257,6 +267,7 @@ def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
     legacy = name == "before" and (is_legacy(script) if pair.legacy is None else pair.legacy)
     out = folder / name
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as cwd:
+        link(pair.data, Path(cwd))
         record(
             [str(script.resolve()), *pair.arguments],
             out,
@@ -271,6 +282,12 @@ def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
     if not any(out.glob("rank*.jsonl")):
         raise UserError(f"{script}: left no recording: it ended before it used torch")
     return out
+
+
+def link(data: Collection[Path], folder: Path) -> None:
+    """Put links to files and folders into a working folder."""
+    for path in data:
+        (folder / path.name).symlink_to(path.absolute(), target_is_directory=path.is_dir())
 
 
 def aligned(pair: Pair, devices: int | None) -> tuple[str, ...]:
@@ -398,6 +415,9 @@ def configured(start: Path, common: Pair) -> list[Pair]:
         for script in (pair.before, pair.after):
             if not script.is_file():
                 raise UserError(f"{pair.where}: {script}: there is no such script")
+        for path in pair.data:
+            if not path.exists():
+                raise UserError(f"{pair.where}: {path}: there is no such file or folder")
         found.append(
             replace(
                 common,
@@ -407,6 +427,7 @@ def configured(start: Path, common: Pair) -> list[Pair]:
                 devices=common.devices if pair.devices is None else pair.devices,
                 release=pair.from_version or common.release,
                 report=pair.report or common.report,
+                data=pair.data or common.data,
             )
         )
     return found
