@@ -1286,11 +1286,9 @@ def _reach_importers(recorder: Recorder) -> None:
         for owner, name, usual in recorder.undo
         if isinstance(owner, types.ModuleType)
     }
-    for module in list(sys.modules.values()):
-        if not isinstance(module, types.ModuleType) or module.__name__.split(".")[0] in (
-            "torch",
-            "torch_xla",
-        ):
+    for loaded, module in list(sys.modules.items()):
+        # A module can be None, or any object that a library put there.
+        if loaded.partition(".")[0] in ("torch", "torch_xla") or not hasattr(module, "__dict__"):
             continue
         for name, value in list(vars(module).items()):
             usual, hooked = ours.get(id(value), (None, None))
