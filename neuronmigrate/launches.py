@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from neuronmigrate import catalogue
@@ -96,7 +97,7 @@ def _apart(words: list[str]) -> Iterator[str]:
 
 
 def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
+    for word, following in zip_longest(words, words[1:], fillvalue="--"):
         if word.startswith("--"):
             name, equal, value = word[2:].partition("=")
             yield name, value if equal or following.startswith("--") else following

@@ -17,6 +17,7 @@ torchrun --nproc_per_node 2 scripts/train.py \\
   --zero_1 --bf16=True \\
   --output_dir "$OUT" # all of it
 python prepare.py --size 3 && python train.py --do_train; echo --done
+python plain.py
 """
 
 
@@ -24,6 +25,7 @@ def test_lines_and_flags() -> None:
     assert from_text("run.sh", SHELL) == (
         Launch("train.py", ("zero_1", "bf16", "output_dir"), "run.sh:3", ("", "True", "$OUT")),
         Launch("prepare.py", ("size",), "run.sh:6", ("3",)),
+        Launch("plain.py", (), "run.sh:7"),
     )
 
 

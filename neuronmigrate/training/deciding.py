@@ -55,7 +55,7 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
         unit.say(call, use.name, f"it is {native} natively")
         return
     # A class of the script keeps its name, and its base is answered for.
-    if not source.derived:
+    if not source.derived and not source.plain:
         group.rename(use, load.native)
     args = merging.merged(unit, load) or parsed.without_staying(unit, load)
     new = edits.with_arguments(call, args)

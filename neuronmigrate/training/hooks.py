@@ -7,7 +7,7 @@ The native signatures are those of Transformers 5.24's Trainer; the legacy ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -409,7 +409,11 @@ def _given_to_a_parser(unit: Unit, owner: cst.ClassDef) -> cst.BaseExpression | 
 
 
 def constructed_arguments(unit: Unit, construct: Callable[[Unit, Use, Source], None]) -> None:
-    """Answer for constructors of the script's own classes of arguments."""
+    """Answer for constructors of the script's own classes of arguments, and for Transformers' own."""
+    for source in dict.fromkeys(source for each in unit.trainings for source in each.sources):
+        if source.plain and source.call is not None:
+            name = unit.site.name_of(source.call.func) or source.name
+            construct(unit, replace(unit.use_of(source.name, source.call), name=name), source)
     for call in unit.site.nodes(cst.Call):
         name, owner, derived = legacy_class(unit.site, unit.subclasses, call.func)
         if derived and name in ARGUMENTS and ARGUMENTS[name].native.startswith("transformers."):

@@ -17,6 +17,7 @@ import enum
 from collections.abc import Iterator
 
 import libcst as cst
+import libcst.matchers as m
 
 from neuronmigrate import catalogue, edits
 from neuronmigrate.training.kinds import TRAINERS
@@ -130,25 +131,21 @@ def _own_loss(owner: cst.ClassDef) -> Scale:
         if isinstance(method, cst.FunctionDef) and method.name.value == "forward":
             if method.params.star_kwarg is None:
                 return Scale.SETTLED
-            return Scale.SETTLED if "num_items_in_batch" in _code(method) else Scale.MEAN
+            return Scale.SETTLED if _names_items(method) else Scale.MEAN
     return Scale.UNKNOWN
-
-
-def _code(node: cst.CSTNode) -> str:
-    return cst.Module([]).code_for_node(node)
 
 
 def own_loss(owner: cst.ClassDef) -> cst.FunctionDef | None:
     """The `compute_loss` of a trainer's class, where it does not leave the loss to the native one."""
     for method in owner.body.body:
         if isinstance(method, cst.FunctionDef) and method.name.value == "compute_loss":
-            return None if "super().compute_loss" in _code(method.body) else method
+            return None if _hands_up(method.body) else method
     return None
 
 
 def is_undivided(method: cst.FunctionDef) -> bool:
     """Whether a `compute_loss` gives a loss that is not divided by the number of items."""
-    return "num_items_in_batch" not in _code(method.body)
+    return not _names_items(method.body)
 
 
 def leaves_loss(unit: Unit, training: Training) -> bool:
@@ -171,20 +168,23 @@ def leaves_loss(unit: Unit, training: Training) -> bool:
     return False
 
 
-class _Divisions(cst.CSTVisitor):
-    """Finds arithmetic with the number of items."""
-
-    def __init__(self) -> None:
-        self.found = False
-
-    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
-        self.found = self.found or "num_items_in_batch" in _code(node)
-
-
 def _reads_items(owner: cst.ClassDef) -> bool:
-    divisions = _Divisions()
-    owner.visit(divisions)
-    return divisions.found
+    """Whether a class calculates with the number of items."""
+    return any(_names_items(each) for each in m.findall(owner, m.BinaryOperation()))
+
+
+def _names_items(node: cst.CSTNode) -> bool:
+    """Whether code names the number of items, as a variable or as a key."""
+    return bool(m.findall(node, m.Name("num_items_in_batch"))) or any(
+        isinstance(text, cst.SimpleString) and text.evaluated_value == "num_items_in_batch"
+        for text in m.findall(node, m.SimpleString())
+    )
+
+
+def _hands_up(node: cst.CSTNode) -> bool:
+    """Whether code calls the `compute_loss` of the class above."""
+    above = m.Attribute(m.Call(m.Name("super")), m.Name("compute_loss"))
+    return bool(m.findall(node, above))
 
 
 def may_be_summed(unit: Unit, training: Training) -> bool:

@@ -262,7 +262,7 @@ _GONE_OPTIMIZERS = ("adamw_apex_fused", "adamw_hf", "adamw_torch_xla")
 
 def _values_told(unit: Unit, launch: Launch) -> list[str]:
     """What is said of flags that stay, whose values are gone or act otherwise."""
-    given = dict(zip(launch.flags, launch.values, strict=True))
+    given = dict(zip(launch.flags, launch.values, strict=False))
     told = []
     if given.get("optim") in _GONE_OPTIMIZERS:
         told.append(f"`--optim {given['optim']}` is `--optim adamw_torch`")

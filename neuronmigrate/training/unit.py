@@ -15,17 +15,20 @@ from weakref import WeakKeyDictionary
 import libcst as cst
 
 from neuronmigrate import catalogue, edits
+from neuronmigrate.flow import Use as FlowUse
+from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, written_out
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 from neuronmigrate.training.evidence import Evidence, newest
-from neuronmigrate.training.fields import Fate, rule
+from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import (
     ARGUMENTS,
     NATIVE_PARSERS,
     PARSERS,
     PARSING,
+    PLAIN_ARGUMENTS,
     TRAINERS,
     ArgumentsKind,
 )
@@ -47,6 +50,8 @@ class Source:
     """The class of this file that derives from the legacy one."""
     derived: bool = False
     """Whether it is a class of the script, in this file or another one."""
+    plain: bool = False
+    """Whether it is Transformers' own class, which trainers before 0.4.0 took as well."""
 
 
 @dataclass(eq=False)
@@ -324,7 +329,7 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
         training = Training(call, name, owner, derived, given.get("args"), given.get("model"))
         training.partial, training.made = partial, makers[0] if len(makers) == 1 else None
         if training.args is not None:
-            own = unit.sources(training.args)
+            own = unit.sources(training.args) or _plain_sources(site, unit, training.args)
             behind = [
                 each
                 for source in own
@@ -340,6 +345,30 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
         config = given.get("peft_config")
         training.peft = training.peft or (config is not None and edits.code_of(config) != "None")
         yield training
+
+
+def _plain_sources(site: Site, unit: Unit, args: cst.BaseExpression) -> tuple[Source, ...]:
+    """Transformers' own arguments, where nothing but a legacy trainer gets them, and so the old defaults."""
+    if not unit.before(OWN_CLASS):
+        return ()
+    found = []
+    for each in site.flow.origin_of(args).producers:
+        if not isinstance(each.node, cst.Call) or each.name not in PLAIN_ARGUMENTS:
+            return ()
+        uses = site.flow.uses_of(each.node)
+        if uses.lost or any(not _stays(site, unit, use) for use in uses.uses):
+            return ()
+        seq2seq = "Seq2Seq" if "Seq2Seq" in each.name else ""
+        found.append(Source(f"optimum.neuron.{seq2seq}NeuronTrainingArguments", call=each.node, plain=True))
+    return tuple(found)
+
+
+def _stays(site: Site, unit: Unit, use: FlowUse) -> bool:
+    """Whether a use of arguments hands them to a legacy trainer, or to nobody."""
+    if use.kind not in (UseKind.ARGUMENT, UseKind.HANDED_ON, UseKind.RETURNED, UseKind.STORED):
+        return True
+    call = site.parent(site.parent(use.node) or use.node)
+    return isinstance(call, cst.Call) and legacy_class(site, unit.subclasses, call.func)[0] in TRAINERS
 
 
 def _given(site: Site, args: Sequence[cst.Arg], before: int = 0) -> dict[str, cst.BaseExpression]:
