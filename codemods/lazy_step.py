@@ -286,7 +286,9 @@ class _Removal:
         for handler in node.handlers:
             for line in handler.body.body:
                 smalls = line.body if isinstance(line, cst.SimpleStatementLine) else [line]
-                if not all(isinstance(small, cst.Pass) or self._is_logging(small) for small in smalls):
+                if not all(
+                    isinstance(small, (cst.Pass, cst.Raise)) or self._is_logging(small) for small in smalls
+                ):
                     return False
         return True
 

@@ -763,6 +763,8 @@ class _File:
         for node in built.removed:
             if node in self.positions:
                 name = next((imported_name(b) for b in self.names.imports if b.node is node), "")
+                if any(each == name or each.startswith(f"{name}.") for each in built.emitted):
+                    continue  # new code needs it, and has it again
                 findings.append(
                     Finding(LEGACY_IMPORT, State.FIXED, self._place(node), name, "nothing uses it any more")
                 )

@@ -49,7 +49,6 @@ NO_OLD_SIDE = {
     "sentence_encoders/run": "it takes names of several releases",
     "seq2seq/run": "scores have no stand-in",
     "spawned_processes/torchrun": "it reduces in a process group that torch_xla made",
-    "rendezvous/exchange": "xm.xla_rendezvous has no stand-in",
     "traced_models/derived": "its stand-in wants token_type_ids, which the call leaves out",
     "traced_models/frozen": "it loads an export that a stand-in does not write",
     "vision_models/run": "it loads an export that a stand-in does not write",
