@@ -608,12 +608,13 @@ class _File:
                 span = self.positions.span(node)
                 first, last = span.line, span.end_line
                 edited.append((self.restorer.original_line(first), self.restorer.original_line(last)))
+        foreign = tuple(name for name in built.emitted if not self.site.project.builds(name))
         faults = list(
             proof.prove(
                 self.raw,
                 built.after,
                 python=self.settings.python,
-                emitted=proof.Emitted(built.emitted, tuple(self.site.keywords)),
+                emitted=proof.Emitted(foreign, tuple(self.site.keywords)),
                 edited=edited,
                 kept=self.site.kept_names | self._kept_imports(),
                 instead=built.instead,
