@@ -229,7 +229,8 @@ def _decide_file(site: Site) -> None:
 
 def _decide_checkpoints(site: Site, made: Sequence[Made]) -> None:
     """Load what is traced as it was loaded then: Transformers 5 has another default and lacks an option."""
-    if not any(binding.target.partition(".")[0] == "torch_neuronx" for binding in site.names.imports):
+    imported = {binding.target.partition(".")[0] for binding in site.names.imports}
+    if not (site.project.traces and site.project.concerns(site.path)) and "torch_neuronx" not in imported:
         return
     traced = {
         producer.node
@@ -498,11 +499,12 @@ def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExp
     elsewhere = [] if writers else list(site.project.traces_at(shape, site.path))
     if not writers:
         writers = [writer for writer, path in saved if artefacts.alike(path_shape(site, path), shape)]
-        unseen = not writers and not elsewhere and not shape.strip("*/")
-        if unseen and len(saved) == 1:
+        unseen = not shape.strip("*/")
+        if not writers and not elsewhere and unseen and len(saved) == 1:
             writers = [saved[0][0]]
-        elif unseen and not saved:
-            elsewhere = list(site.project.traces_beside(site.path))
+        elif not writers and not elsewhere and not saved:
+            beside = site.project.traces_beside(site.path)
+            elsewhere = [each for each in beside if unseen or not each.folder.strip("*/")]
         if len({edits.code_of(writer.call) for writer in writers}) == 1:
             line = site.positions.span(writers[0].call).line
             made.left.append(f"check that the file is the one of line {line}")
@@ -668,8 +670,15 @@ def _write_load(site: Site, group: Group, made: Made, compile_name: cst.Name) ->
 
 def _built_from(group: Group, code: str) -> cst.BaseExpression:
     """The code that another file builds a model with, here: a call of something that can be imported."""
-    name, _, given = code.partition("(")
-    return group.expression(f"{{func}}({given}", func=group.ref(name))
+    call = edits.expression(code)
+    assert isinstance(call, cst.Call), "what builds a model is a call"
+    args = [
+        arg.with_changes(value=group.ref(edits.code_of(arg.value)))
+        if isinstance(arg.value, cst.Attribute)
+        else arg
+        for arg in call.args
+    ]
+    return call.with_changes(func=group.ref(edits.code_of(call.func)), args=args)
 
 
 def _write_call(site: Site, group: Group, call: cst.Call, convention: Convention, to_device: cst.Name) -> str:

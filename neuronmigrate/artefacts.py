@@ -404,9 +404,9 @@ class _Source:
                     self.constants[local] = text
                 elif target == module:
                     self.constants[f"{local}.{constant}"] = text
-        if unknown:
-            self.constants.update(_options_of(tree))
         for _ in range(3):  # constants that are made of constants
+            if unknown:
+                self.constants.update(_options_of(tree, self.constants))
             for name, value in self.once.items():
                 text = text_of(value, self.constants, unknown)
                 if text and text != unknown:
@@ -422,7 +422,7 @@ ARGUMENTS = frozenset({"FLAGS", "args", "cli_args", "flags", "opt", "options", "
 """Names that what a parser read is mostly given, where a function gets it."""
 
 
-def _options_of(tree: ast.Module) -> dict[str, str]:
+def _options_of(tree: ast.Module, constants: Mapping[str, str]) -> dict[str, str]:
     """The defaults of command line options, such as `args.output`."""
     holders = set(ARGUMENTS)
     defaults: dict[str, str] = {}
@@ -440,7 +440,7 @@ def _options_of(tree: ast.Module) -> dict[str, str]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr == "add_argument"
         ):
-            told = {each.arg: text_of(each.value, {}) for each in node.keywords if each.arg}
+            told = {each.arg: text_of(each.value, constants) for each in node.keywords if each.arg}
             flags = [text_of(each, {}) for each in node.args]
             flags = [each for each in flags if each.startswith("--")] or flags
             name = told.get("dest") or (flags[0].lstrip("-").replace("-", "_") if flags else "")
@@ -761,17 +761,22 @@ class _Tracer(_Source):
         if isinstance(model, ast.Call):
             name = self.qualified(model.func) or self.own.get(ast.unparse(model.func), "")
             parts = [*model.args, *(each.value for each in model.keywords)]
-            texts = [ast.unparse(each) if _is_literal(each) else "" for each in parts]
-            texts = [
-                text
-                or (repr(known) if UNKNOWN not in (known := text_of(each, self.constants, UNKNOWN)) else "")
-                for text, each in zip(texts, parts, strict=True)
-            ]
+            texts = [self.elsewhere(each) for each in parts]
             names = ["", *[""] * len(model.args), *(each.arg or "**" for each in model.keywords)][1:]
             if name.startswith(self.builders) and all(texts) and "**" not in names:
                 words = [f"{key}={text}" if key else text for key, text in zip(names, texts, strict=True)]
                 return f"{name}({', '.join(words)})", True
         return ast.unparse(model), False
+
+    def elsewhere(self, value: ast.expr) -> str:
+        """An argument as another file can write it; empty for what only this one knows."""
+        if _is_literal(value):
+            return ast.unparse(value)
+        name = self.qualified(value)
+        if name.startswith(self.builders[len(_BUILDERS) :]):
+            return name
+        known = text_of(value, self.constants, UNKNOWN)
+        return "" if UNKNOWN in known else repr(known)
 
 
 def _where(node: ast.AST) -> tuple[int, int]:

@@ -116,7 +116,8 @@ class Project:
     def builds(self, name: str) -> bool:
         """Whether a module of the project has this name: a script builds what it traces with it."""
         root = name.partition(".")[0]
-        return any(each.checkpoint.startswith(f"{name}(") for each in self.traces) and any(
+        word = re.compile(rf"(?<![\w.'\"]){re.escape(name)}(?![\w.'\"])")
+        return any(word.search(each.checkpoint) for each in self.traces) and any(
             each.partition(".")[0] == root for each in self.names.values()
         )
 
@@ -220,6 +221,13 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     started = _launches(root, paths) if optimum else ()
     tracers = sorted(name for name in marked if artefacts.may_trace(sources[name]))
     constants = _constants(names, imports, sources) if tracers else {}
+    # What builds a model for `torch.jit` says so: natively it is built without.
+    joined |= {
+        home
+        for name in tracers
+        for home in imports.homes.get(name, ())
+        if b"torchscript" in sources[home] and home.endswith(".py")
+    }
     modules_of_own = frozenset(names.values())
     traces = tuple(
         made

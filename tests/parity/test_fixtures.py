@@ -235,6 +235,7 @@ NO_OLD_PROJECT = {
     "poster_service": "it loads exports with adapters by id, which have no stand-in",
     "sft_lora": "its stand-in has no fused gate_up_proj, so fewer adapters learn",
     "text_and_speech": "a translator of random weights writes other tokens in bfloat16",
+    "traced_embedder": "it takes two scripts, and no numbers are recorded of files",
     "train_language_model": "Transformers 5 has no --overwrite_output_dir",
     "train_over_files": "its optimizer held bfloat16, as ZeRO-1 did by default",
     "weighted_loss": "Transformers 5 has no evaluation_strategy",
