@@ -53,6 +53,8 @@ class Use:
     """Whether the name came through an assignment that gave it another name."""
     ambiguous: str = ""
     """The names it may stand for, in words, when there are several."""
+    twin: bool = False
+    """Whether the only other thing that it may stand for is its native twin."""
 
     @property
     def method(self) -> str:
