@@ -475,6 +475,7 @@ TEMPLATE_ROOTS = frozenset(
         "diffusers",
         "functools",
         "importlib",
+        "logging",
         "math",
         "os",
         "peft",
