@@ -270,6 +270,7 @@ NO_OLD_PROJECT = {
     "chat": "the old decoder fed no streamer, so that its second half is waited for in vain",
     "orpo": "it needs trl of that time; what its globals held there is compared above",
     "poster_service": "it loads exports with adapters by id, which have no stand-in",
+    "traced_embedder": "it takes two scripts, and no numbers are recorded of files",
 }
 """Projects whose two sides are not compared, and why."""
 
