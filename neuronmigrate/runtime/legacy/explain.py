@@ -25,8 +25,9 @@ def explain(error: BaseException) -> str | None:
 
     None for an error of the script itself: that one is to be shown as it is. The cases are
     a legacy name that has no stand-in, a stand-in that needs another version of a library or is of another
-    release than the script, and a name or a keyword of transformers, trl, accelerate, peft, diffusers or sentence-transformers that the
-    installed version lacks while the version that the legacy release ran with is another one.
+    release than the script, and a name or a keyword of transformers, trl, accelerate, peft, diffusers or
+    sentence-transformers that the installed version lacks while the version that the legacy release ran with
+    is another one.
     """
     where = _place(error)
     if isinstance(error, LegacyProblem):
