@@ -129,6 +129,14 @@ def resize(
     return tensor
 
 
+def nested_from_mask(tensor: Tensor, mask: Tensor) -> bool:
+    """aten::_nested_tensor_from_mask_left_aligned: the device holds no nested tensors of strided layout.
+
+    So `nn.TransformerEncoder` in eval mode keeps its padded positions, where the CPU takes them out.
+    """
+    return False
+
+
 def metadata_only(op: OpOverload) -> Kernel:
     """A CPU kernel that changes shape, strides or storage alone, run on the neuron tensor itself.
 
@@ -146,6 +154,7 @@ OWN: dict[str, Kernel] = {
     "_copy_from_and_resize": copy_from_and_resize,
     "_efficientzerotensor": zero_tensor,
     "_local_scalar_dense": local_scalar_dense,
+    "_nested_tensor_from_mask_left_aligned": nested_from_mask,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "record_stream": lambda tensor, stream: None,
