@@ -966,9 +966,10 @@ class Recorder:
         if not isinstance(target, (str, os.PathLike)) or _is_random_state(content):
             return
         name = os.path.basename(os.fspath(target))
-        number = self.counts["save"]
-        self.counts["save"] += 1
         tensors = list(parts_of(content))
+        number = self.counts["save"]
+        # Settings that a Trainer saves between are not what the other side's files are counted by.
+        self.counts["save"] += bool(tensors)
         self.event(
             "save",
             file=str(name),
@@ -1641,6 +1642,36 @@ def _hook_settings(recorder: Recorder) -> None:
     recorder.replace(kind, "__enter__", entered)
     if recorder.options.dropout != "keep":
         recorder.replace(torch.nn.functional, "dropout", _dropout(recorder))
+    _hook_recomputation(recorder)
+
+
+def _hook_recomputation(recorder: Recorder) -> None:
+    """What is computed once more for the backward pass draws the masks that it drew before."""
+    from torch.utils import checkpoint as owner
+
+    usual = owner.checkpoint
+
+    @functools.wraps(usual)
+    def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        begin: List[int] = []
+
+        @functools.wraps(function)
+        def again(*inputs: Any, **named: Any) -> Any:
+            if not begin:
+                begin.append(recorder.counts["dropout"])
+                return function(*inputs, **named)
+            now, recorder.counts["dropout"] = recorder.counts["dropout"], begin[0]
+            # It is no call of the script's.
+            recorder.local.paused += 1
+            try:
+                return function(*inputs, **named)
+            finally:
+                recorder.local.paused -= 1
+                recorder.counts["dropout"] = now
+
+        return usual(again, *args, **kwargs)
+
+    recorder.replace(owner, "checkpoint", checkpoint)
 
 
 def _in_autocast(device: str) -> bool:
