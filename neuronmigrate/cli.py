@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -493,7 +494,20 @@ def run_pair(
     if configured:
         if before or after or arguments:
             raise UserError("--configured: the pairs stand in pyproject.toml; no scripts are named here")
-        pairs = running.configured(Path.cwd().resolve(), choices, tolerance)
+        of_one = {
+            "devices": devices,
+            "from-version": from_version,
+            "report": report,
+            "keep": keep,
+            "data": data,
+        }
+        for name, value in of_one.items():
+            if value:
+                raise UserError(f"--configured: --{name} is not of use here; it belongs to one pair")
+        pairs = [
+            replace(pair, bisect=bisect, timeout=timeout)
+            for pair in running.configured(Path.cwd().resolve(), choices, tolerance)
+        ]
     elif before is None or after is None:
         raise UserError("--before and --after: both are needed, or --configured")
     else:

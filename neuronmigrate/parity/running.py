@@ -231,17 +231,24 @@ def run(pair: Pair) -> Comparison:
     for path in pair.data:
         if not path.exists():
             raise UserError(f"--data: {path}: there is no such file or folder")
+        if [each.name for each in pair.data].count(path.name) > 1:
+            raise UserError(f"--data: {path}: another one is called {path.name} as well")
     policy = Policy(numerics=declared(pair), factor=pair.factor)
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
         kept = pair.keep.absolute() if pair.keep else Path(folder)
         devices = pair.devices
         if devices is None and asks_for_group(pair.before):
             devices = 2
-        before = _side(pair, kept, "before", devices)
-        after = _side(pair, kept, "after", devices)
+        before, code = _side(pair, kept, "before", devices)
+        after, other = _side(pair, kept, "after", devices)
         labels = str(pair.before), str(pair.after)
         first = read(before)
         found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
+        if code != other and not (found.first.error or found.second.error):
+            reason = f"{labels[0]} ended with exit code {code}, {labels[1]} with {other}"
+            found = replace(found, status=Status.NOT_COMPARABLE, reason=reason)
+        elif code:
+            found = replace(found, notes=(*found.notes, f"both sides ended with exit code {code}"))
         if any("FileNotFoundError" in side.error for side in (found.first, found.second)):
             note = (
                 "each side runs in a fresh folder: --data NAME links what the scripts read by a relative path"
@@ -254,14 +261,14 @@ def run(pair: Pair) -> Comparison:
         return found
 
 
-def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
-    """Record one side in a working folder of its own."""
+def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> tuple[Path, int]:
+    """Record one side in a working folder of its own: the recording, and the script's exit code."""
     script = pair.before if name == "before" else pair.after
     legacy = name == "before" and (is_legacy(script) if pair.legacy is None else pair.legacy)
     out = folder / name
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as cwd:
         link(pair.data, Path(cwd))
-        record(
+        code = record(
             [str(script.resolve()), *pair.arguments],
             out,
             pair.choices,
@@ -273,8 +280,10 @@ def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
             timeout=pair.timeout,
         )
     if not any(out.glob("rank*.jsonl")):
-        raise UserError(f"{script}: left no recording: it ended before it used torch")
-    return out
+        raise UserError(
+            f"{script}: ended with exit code {code} before it imported torch: nothing was recorded"
+        )
+    return out, code
 
 
 def link(data: Collection[Path], folder: Path) -> None:
