@@ -1027,7 +1027,7 @@ def _told_error(error: Optional[BaseException]) -> Optional[str]:
         return None
     first = str(error).strip().split("\n")[0][:200]
     name = type(error).__name__
-    return "{}: {}".format(name, first) if first else name
+    return f"{name}: {first}" if first else name
 
 
 def _is_traced() -> bool:

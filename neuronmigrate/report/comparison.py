@@ -207,8 +207,9 @@ def counted(rows: Sequence[Row]) -> str:
 
 def summary(rows: Sequence[Row]) -> str:
     """The worst of rows in numbers; empty when they are equal."""
-    ratios = [row.ratio for row in rows if row.ratio is not None]
-    third = f"at most {max(ratios):.2g} times as far from the reference" if ratios else ""
+    away = [row.reference for row in rows if row.reference is not None]
+    old, new = (max((each[side] for each in away), default=0.0) for side in (0, 1))
+    third = f"at most {old:.2g} and {new:.2g} from the reference" if old or new else ""
     return "; ".join(filter(None, (_farthest(rows), third)))
 
 
@@ -232,8 +233,9 @@ def row_line(row: Row) -> str:
     parts = [row.reason] if row.reason else []
     if row.measures is not None:
         parts.append(measures_line(row.measures, row.tolerance))
-    if row.ratio is not None:
-        parts.append(f"{row.ratio:.2g} times as far from the reference")
+    if row.reference is not None and any(row.reference):
+        old, new = row.reference
+        parts.append(f"{old:.2g} and {new:.2g} from the reference")
     return "; ".join(each for each in parts if each)
 
 
