@@ -511,8 +511,9 @@ def run_pair(
     if configured:
         if before or after or arguments:
             raise UserError("--configured: the pairs stand in pyproject.toml; no scripts are named here")
-        if keep is not None:
-            raise UserError("--keep: one folder cannot keep the recordings of several pairs")
+        for name, value in {"keep": keep, "data": data}.items():
+            if value:
+                raise UserError(f"--configured: --{name} is not of use here; it belongs to one pair")
         pairs = running.configured(Path.cwd().resolve(), common)
     elif before is None or after is None:
         raise UserError("--before and --after: both are needed, or --configured")

@@ -1023,8 +1023,7 @@ class Recorder:
                 self.store.line(kind="result", name=name, step=self.step, value=value)
         self._put_random("end")
         self.store.line(kind="counts", step=self.step, counts=dict(self.counts))
-        error = getattr(sys, "last_value", None)
-        self.store.line(kind="end", error=None if error is None else type(error).__name__)
+        self.store.line(kind="end", error=_told_error(getattr(sys, "last_value", None)))
 
     # What is replaced in torch
 
@@ -1040,6 +1039,15 @@ class Recorder:
         self.undo = []
         _watch_imports.acts = {}
         self.active = False
+
+
+def _told_error(error: Optional[BaseException]) -> Optional[str]:
+    """What ended the script, in one line."""
+    if error is None:
+        return None
+    first = str(error).strip().split("\n")[0][:200]
+    name = type(error).__name__
+    return f"{name}: {first}" if first else name
 
 
 def _is_traced() -> bool:

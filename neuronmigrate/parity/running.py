@@ -235,6 +235,8 @@ def run(pair: Pair) -> Comparison:
     for path in pair.data:
         if not path.exists():
             raise UserError(f"--data: {path}: there is no such file or folder")
+        if [each.name for each in pair.data].count(path.name) > 1:
+            raise UserError(f"--data: {path}: another one is called {path.name} as well")
     policy = Policy(numerics=declared(pair), factor=pair.factor)
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
         kept = pair.keep.absolute() if pair.keep else Path(folder)
@@ -242,13 +244,18 @@ def run(pair: Pair) -> Comparison:
         if devices is None and asks_for_group(pair.before):
             devices = 2
         started = time.monotonic()
-        before = _side(pair, kept, "before", devices)
+        before, code = _side(pair, kept, "before", devices)
         between = time.monotonic()
-        after = _side(pair, kept, "after", devices)
+        after, other = _side(pair, kept, "after", devices)
         seconds = max(between - started, time.monotonic() - between)
         labels = str(pair.before), str(pair.after)
         first = read(before)
         found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
+        if code != other and not (found.first.error or found.second.error):
+            reason = f"{labels[0]} ended with exit code {code}, {labels[1]} with {other}"
+            found = replace(found, status=Status.NOT_COMPARABLE, reason=reason)
+        elif code:
+            found = replace(found, notes=(*found.notes, f"both sides ended with exit code {code}"))
         if any("FileNotFoundError" in side.error for side in (found.first, found.second)):
             note = (
                 "each side runs in a fresh folder: --data NAME links what the scripts read by a relative path"
@@ -261,14 +268,14 @@ def run(pair: Pair) -> Comparison:
         return found
 
 
-def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
-    """Record one side in a working folder of its own."""
+def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> tuple[Path, int]:
+    """Record one side in a working folder of its own: the recording, and the script's exit code."""
     script = pair.before if name == "before" else pair.after
     legacy = name == "before" and (is_legacy(script) if pair.legacy is None else pair.legacy)
     out = folder / name
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as cwd:
         link(pair.data, Path(cwd))
-        record(
+        code = record(
             [str(script.resolve()), *pair.arguments],
             out,
             pair.choices,
@@ -280,8 +287,10 @@ def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
             timeout=pair.timeout,
         )
     if not any(out.glob("rank*.jsonl")):
-        raise UserError(f"{script}: left no recording: it ended before it used torch")
-    return out
+        raise UserError(
+            f"{script}: ended with exit code {code} before it imported torch: nothing was recorded"
+        )
+    return out, code
 
 
 def link(data: Collection[Path], folder: Path) -> None:

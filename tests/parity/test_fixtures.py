@@ -189,15 +189,15 @@ class Project:
     devices: int = 1
     models: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
     """What saves each folder that the script reads, by the path that it is known under."""
+    files: tuple[str, ...] = ()
+    """Files beside the script that it reads."""
     diverges: tuple[str, str] | None = None
     """The quantity that differs first, and a piece of the finding by which `rewrite` says so."""
     has: frozenset[str] = frozenset({"loss", "gradient", "weight"})
     """Quantities that have to be among those that are compared."""
 
 
-def _save_words(folder: Path) -> None:
-    entries = (*WORDS, "translate", "English", "to", "German:")
-    save_translator(folder / "t5-small", entries, spread=1.0)
+_PROMPT = (*WORDS, "translate", "English", "to", "German:")
 
 
 def _save_rows(folder: Path) -> None:
@@ -242,6 +242,7 @@ PROJECTS = {
         ("--model_id", "model", "--output_dir", "out", "--num_train_epochs", "3", *TRAINING),
         "0.4.3",
         models={"model": save_llama},
+        files=("recipes.jsonl",),
         diverges=("batch", "padding counted in the loss, which was a fault"),
         has=frozenset({"loss", "batch"}),
     ),
@@ -250,8 +251,8 @@ PROJECTS = {
         ("recognizer",),
         "0.4.5",
         models={
-            "google-t5": _save_words,
-            "BAAI": lambda folder: save_sentence_encoder(folder / "bge-small-en-v1.5"),
+            "google-t5": lambda folder: save_translator(folder / "t5-small", _PROMPT, spread=0.7),
+            "BAAI": lambda folder: save_sentence_encoder(folder / "bge-small-en-v1.5", _PROMPT),
             "recognizer": save_recognizer,
         },
         has=frozenset({"tokens", "output", "result"}),
@@ -297,7 +298,10 @@ def test_the_projects(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         numerics=frozenset(each for result in report.results for each in numerics(result)) - {"same"},
         legacy=True,
         timeout=1800,
-        data=tuple(data / path for path in project.models),
+        data=(
+            *(data / each for each in project.models),
+            *(folder / "before" / each for each in project.files),
+        ),
     )
     found = running.run(pair)
     assert project.has <= found.by_quantity().keys()
