@@ -353,6 +353,8 @@ class _Applier(cst.CSTTransformer):
                 blank = _APART
                 leading = [*blank, *leading]
                 before[1:] = [_with_leading(helper, blank, front=True) for helper in before[1:]]
+            elif len(self.stack) > 1 and _is_field(before[-1], core[0], self.stack[-2]):
+                leading = [*_APART[:1], *leading]
             before[0] = _with_leading(before[0], blank, front=True)
             core[0] = core[0].with_changes(leading_lines=leading)
         elif before and _is_helper(before[0], block):
@@ -493,6 +495,15 @@ def _is_variable(inserted: Statement, below: Statement, block: cst.CSTNode) -> b
         isinstance(inserted, cst.SimpleStatementLine)
         and isinstance(below, (cst.FunctionDef, cst.ClassDef))
         and isinstance(block, cst.Module)
+    )
+
+
+def _is_field(inserted: Statement, below: Statement, around: cst.CSTNode) -> bool:
+    """Whether a field of a class comes to stand above a method."""
+    return (
+        isinstance(inserted, cst.SimpleStatementLine)
+        and isinstance(below, (cst.FunctionDef, cst.ClassDef))
+        and isinstance(around, cst.ClassDef)
     )
 
 

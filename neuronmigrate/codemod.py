@@ -87,6 +87,8 @@ class Codemod:
         self.node_handlers: list[tuple[type[cst.CSTNode], Callable[..., None]]] = []
         self.site_handlers: list[SiteHandler] = []
         self.rest_handler: UseHandler | None = None
+        self.twins: dict[str, str] = {}
+        """The native name that does the same, where a branch on versions may choose between the two."""
         self.tables: list[Table] = []
         """What becomes of the arguments of its calls, where it has tables of them."""
 

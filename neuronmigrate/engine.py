@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from neuronmigrate import apply, catalogue, directives, edits, folding, proof, registry, versions
+from neuronmigrate import apply, catalogue, directives, edits, folding, layout, proof, registry, versions
 from neuronmigrate.apply import Comment
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
@@ -183,7 +183,7 @@ class _File:
         for codemod in codemods:
             site.codemod = codemod.name
             for use in by_codemod.get(codemod.name, ()):
-                if use in site.settled or self._is_alias(use):
+                if use in site.settled or self._is_alias(use, codemod):
                     continue
                 before = site.count
                 if use.ambiguous:
@@ -211,7 +211,7 @@ class _File:
             for use in site.uses:
                 if use in answered or use in site.settled:
                     continue
-                if use.claim in owners and self._is_alias(use):
+                if use.claim in owners and self._is_alias(use, owners[use.claim]):
                     continue
                 if use.claim not in owners and use.alias:
                     continue  # the assignment that gives it this name is marked
@@ -242,7 +242,7 @@ class _File:
                 self.site.groups.remove(group)
             group.answers[:] = left
 
-    def _is_alias(self, use: Use) -> bool:
+    def _is_alias(self, use: Use, codemod: Codemod) -> bool:
         """Whether a use only gives the name another name: `step = xm.mark_step`. Remembers it if so."""
         if use.call is not None or use.stored:
             return False
@@ -253,8 +253,12 @@ class _File:
         if not isinstance(target, cst.Name) or target.value in self.site.exported:
             return False
         binding = self.names.bound_by(target)[0]
-        if not self.names.references(binding):
+        readers = self.names.references(binding)
+        if not readers:
             return False
+        twin = codemod.twins.get(use.claim)
+        if twin is not None and all(twin in self.names.names_of(each).names for each in readers):
+            return False  # a branch gives the name to the native twin: here it gets that as well
         at_top = binding.scope is self.names.module_scope
         if at_top and self.project.imported_elsewhere(self.path, binding.name):
             return False
@@ -336,7 +340,8 @@ class _File:
                 if back < len(links):
                     claim, node = each, links[-1 - back]
                 break
-        others = sorted(resolved.names - {name})
+        twin = owners[claim].twins.get(claim, "") if claim in owners else ""
+        others = sorted(resolved.names - {name, twin})
         yield Use(
             node=node,
             chain=chain,
@@ -348,6 +353,7 @@ class _File:
             call=parent if isinstance(parent, cst.Call) and parent.func is chain else None,
             stored=stored,
             ambiguous=" or ".join(f"`{each}`" for each in [name, *others]) if others else "",
+            twin=not others and twin in resolved.names,
         )
 
     def _brought_by(self, bindings: Sequence[Binding]) -> Binding:
@@ -438,7 +444,8 @@ class _File:
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
-        after = self._with_newline(self.restorer.restore(settled.tree))
+        fitted = layout.fit(settled.tree, self.module, self.positions.__contains__)
+        after = self._with_newline(self.restorer.restore(fitted))
         return _Built(
             after, answers, settled.emitted, settled.removed, (*touched, *settled.touched), settled.instead
         )
@@ -662,12 +669,13 @@ class _File:
                 span = self.positions.span(node)
                 first, last = span.line, span.end_line
                 edited.append((self.restorer.original_line(first), self.restorer.original_line(last)))
+        foreign = tuple(name for name in built.emitted if not self.site.project.builds(name))
         faults = list(
             proof.prove(
                 self.raw,
                 built.after,
                 python=self.settings.python,
-                emitted=proof.Emitted(built.emitted, tuple(self.site.keywords)),
+                emitted=proof.Emitted(foreign, tuple(self.site.keywords)),
                 edited=edited,
                 kept=self.site.kept_names | self._kept_imports(),
                 instead=built.instead,

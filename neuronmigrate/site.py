@@ -54,6 +54,8 @@ class Use:
     """Whether the name came through an assignment that gave it another name."""
     ambiguous: str = ""
     """The names it may stand for, in words, when there are several."""
+    twin: bool = False
+    """Whether the only other thing that it may stand for is its native twin."""
 
     @property
     def method(self) -> str:
@@ -502,6 +504,7 @@ TEMPLATE_ROOTS = frozenset(
         "diffusers",
         "functools",
         "importlib",
+        "logging",
         "math",
         "os",
         "peft",
