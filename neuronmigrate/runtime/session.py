@@ -27,11 +27,13 @@ def begin() -> None:
     """Prepare this process for its program. torch is not imported here: the program may never ask for it."""
     orders = Orders.from_text(os.environ[VARIABLE])
     session = Session(orders, is_program(orders, sys.orig_argv))
+    # It runs the program's functions, with what the program imports.
+    spawned = "--multiprocessing-fork" in sys.orig_argv
     if not orders.legacy:
         after_import("torch", session.torch_is_there)
-    elif session.program:
+    elif session.program or spawned:
         session.stand_in()
-    if orders.record is not None and session.program:
+    if orders.record is not None and (session.program or spawned):
         # After the device: what is recorded runs on it.
         after_import("torch", session.record)
     if session.speaks or (session.program and orders.gather is not None):
@@ -122,7 +124,7 @@ class Session:
 
         assert self.orders.record is not None
         options = recorder.Options(**self.orders.record)  # type: ignore[arg-type]  # as they were written
-        recorder.begin(options, {"device": self._device()})
+        recorder.begin(options, {"device": self._device()}, spawned=not self.program)
 
     def _device(self) -> str:
         """Where the program computes, in the words of every report."""
