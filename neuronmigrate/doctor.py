@@ -461,9 +461,8 @@ def _model_traps(file: Path, settings: Mapping[str, object]) -> list[Check]:
         todo = "load the checkpoint it was made from: no kernel for quantised weights is known of"
         checks.append(Check("model", Level.WARNING, f"quantised ({method})", todo))
     dtype = settings.get("dtype", settings.get("torch_dtype"))
-    todo = _DTYPES.get(dtype) if isinstance(dtype, str) else None
-    if todo is not None:
-        checks.append(Check("model", Level.WARNING, f"its weights are {dtype}", todo))
+    if isinstance(dtype, str) and dtype in _DTYPES:
+        checks.append(Check("model", Level.WARNING, f"its weights are {dtype}", _DTYPES[dtype]))
     return checks
 
 

@@ -57,15 +57,28 @@ def prepare(*, strict: bool) -> None:
         lambda work: get_future(work).then(lambda future: _relabelled(future.value())),
         "gloo hands out its CPU tensors",
     )
-    init = DistributedDataParallel.__init__
+    init, set_static = DistributedDataParallel.__init__, DistributedDataParallel._set_static_graph
 
     @functools.wraps(init)
     def init_and_pin(self: DistributedDataParallel, *args: object, **kwargs: object) -> None:
         init(self, *args, **kwargs)  # type: ignore[arg-type]
-        if self.find_unused_parameters and any(each.device.type == "neuron" for each in self.parameters()):
+        if self.find_unused_parameters and _on_device(self):
             _allow_pinned_memory()
 
-    touch.replace(DistributedDataParallel, "__init__", init_and_pin, "unused parameters need pinned memory")
+    @functools.wraps(set_static)
+    def set_static_and_pin(self: DistributedDataParallel) -> None:
+        set_static(self)
+        if _on_device(self):
+            _allow_pinned_memory()
+
+    because = "its reducer asks for pinned memory"
+    touch.replace(DistributedDataParallel, "__init__", init_and_pin, because)
+    # `static_graph=True` comes here too.
+    touch.replace(DistributedDataParallel, "_set_static_graph", set_static_and_pin, because)
+
+
+def _on_device(module: torch.nn.Module) -> bool:
+    return any(each.device.type == "neuron" for each in module.parameters())
 
 
 def _override(lib: torch.library.Library, op: OpOverload, kernel: fallback.Kernel, key: str) -> None:
@@ -202,7 +215,7 @@ _pinned_memory_allowed = False
 def _allow_pinned_memory() -> None:
     """Make pinned CPU memory plain CPU memory, for the C++ of DistributedDataParallel.
 
-    With find_unused_parameters its reducer asks for pinned memory in each backward
+    With find_unused_parameters or static_graph its reducer asks for pinned memory in a backward
     (torch/csrc/distributed/c10d/reducer.cpp, all_reduce_local_used_map), and a Python backend cannot give
     it an allocator. Allocations cost about 2 us more from then on, so it is done when it is needed only.
     """

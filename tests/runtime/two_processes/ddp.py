@@ -1,4 +1,4 @@
-"""DistributedDataParallel: three steps, and a model with parameters that a step does not use."""
+"""DistributedDataParallel: a static graph first, three steps, parameters that a step does not use."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tests.runtime.models import llama, prompts
 def run(device: str) -> dict[str, object]:
     here = join(device)
     rank = torch.distributed.get_rank()
+    static = DistributedDataParallel(torch.nn.Linear(4, 2).to(here), static_graph=True)
+    for _ in range(2):
+        static(torch.ones(2, 4, device=here) * (rank + 1)).sum().backward()
     model = DistributedDataParallel(llama().to(here), gradient_as_bucket_view=True)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     losses = []
@@ -27,6 +30,7 @@ def run(device: str) -> dict[str, object]:
         partly(torch.ones(2, 4, device=here) * (rank + 1), second=step == 1).sum().backward()
     return {
         "losses": losses,
+        "static": static.module.weight.grad,
         "weight": model.module.lm_head.weight,
         "first": partly.module.first.weight.grad,
         "second": partly.module.second.weight.grad,
