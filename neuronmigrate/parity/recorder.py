@@ -1287,8 +1287,8 @@ def _reach_importers(recorder: Recorder) -> None:
         for owner, name, usual in recorder.undo
         if isinstance(owner, types.ModuleType)
     }
-    for module in list(sys.modules.values()):
-        if not isinstance(module, types.ModuleType) or module.__name__.split(".")[0] in (
+    for module in filter(inspect.ismodule, list(sys.modules.values())):
+        if module.__name__.split(".")[0] in (
             "torch",
             "torch_xla",
         ):
