@@ -1288,26 +1288,27 @@ def _reach_importers(recorder: Recorder) -> None:
         if isinstance(owner, types.ModuleType)
     }
     for module in filter(inspect.ismodule, list(sys.modules.values())):
-        if module.__name__.split(".")[0] in (
-            "torch",
-            "torch_xla",
-        ):
-            continue
-        for name, value in list(vars(module).items()):
-            usual, hooked = ours.get(id(value), (None, None))
-            if usual is not None and usual is value:
-                recorder.replace(module, name, hooked)
+        # Some modules answer to no question as others do.
+        with contextlib.suppress(Exception):
+            if module.__name__.split(".")[0] not in ("torch", "torch_xla"):
+                for name, value in list(vars(module).items()):
+                    usual, hooked = ours.get(id(value), (None, None))
+                    if usual is not None and usual is value:
+                        recorder.replace(module, name, hooked)
 
 
 def _watch_programs(recorder: Recorder) -> None:
     """Say which programs the script starts: their processes are not recorded."""
 
+    pattern = re.compile(r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py")
+
     def heard(event: str, args: Tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen" and recorder.active and os.getpid() == recorder.process:
+        if event != "subprocess.Popen" or not recorder.active or os.getpid() != recorder.process:
+            return
+        # What is raised here would end the script.
+        with contextlib.suppress(Exception):
             command = args[1] if isinstance(args[1], str) else " ".join(map(os.fsdecode, args[1]))
-            if re.search(
-                r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py", command
-            ):
+            if pattern.search(command):
                 recorder.note(f"processes of {command[:120]!r}, which the script starts, are not recorded")
 
     sys.addaudithook(heard)
