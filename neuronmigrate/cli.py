@@ -478,6 +478,10 @@ def run_pair(
     timeout: Annotated[
         float | None, typer.Option(min=1.0, metavar="SECONDS", help="Stop a side that takes longer.")
     ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Link a file or folder into the working folder of both sides."),
+    ] = None,
     bisect: Annotated[
         bool,
         typer.Option("--bisect", help="Name the hunk that brings a difference in, by at most 24 more runs."),
@@ -502,12 +506,14 @@ def run_pair(
         factor=tolerance,
         bisect=bisect,
         timeout=timeout,
+        data=tuple(data or ()),
     )
     if configured:
         if before or after or arguments:
             raise UserError("--configured: the pairs stand in pyproject.toml; no scripts are named here")
-        if keep is not None:
-            raise UserError("--keep: one folder cannot keep the recordings of several pairs")
+        for name, value in {"keep": keep, "data": data}.items():
+            if value:
+                raise UserError(f"--configured: --{name} is not of use here; it belongs to one pair")
         pairs = running.configured(Path.cwd().resolve(), common)
     elif before is None or after is None:
         raise UserError("--before and --after: both are needed, or --configured")

@@ -29,6 +29,7 @@ _LOST = ("loss", "gradient norm", "learning rate", "saved", "weight", "gradient"
 _CURVES = ("loss", "gradient norm", "learning rate")
 _RATIO = 2.0
 """How many times farther from the reference than the old side the new one may be."""
+_DEVICE = re.compile(r"(cpu|xla|neuron)(?::(\d+))?")
 # Results that tell the hour or the place and not what was computed.
 _INCIDENTAL = re.compile(
     r"(?i)(^|_)(time|times|start|started|begin|begun|end|ended|elapsed|seconds|duration|latency|rate|throughput|"
@@ -318,7 +319,17 @@ def alike(old: object, new: object, tolerance: float) -> tuple[Status, str]:
         return _worst_of(alike(value, new[key], tolerance) for key, value in old.items())
     if old == new:
         return Status.EQUAL, ""
+    if isinstance(old, str) and isinstance(new, str) and _on_its_device(old, new):
+        return Status.EXPLAINED, f"names of the device: {old} and {new}"
     return Status.DIVERGED, f"{_short(old)} and {_short(new)}"
+
+
+def _on_its_device(old: str, new: str) -> bool:
+    """Whether two texts name the device of each side; a new side on the CPU is not on its device."""
+    first, second = _DEVICE.fullmatch(old), _DEVICE.fullmatch(new)
+    if first is None or second is None or second[1] != "neuron":
+        return False
+    return first[2] == second[2] or None in (first[2], second[2])
 
 
 def _worst_of(found: Iterable[tuple[Status, str]]) -> tuple[Status, str]:

@@ -1023,8 +1023,7 @@ class Recorder:
                 self.store.line(kind="result", name=name, step=self.step, value=value)
         self._put_random("end")
         self.store.line(kind="counts", step=self.step, counts=dict(self.counts))
-        error = getattr(sys, "last_value", None)
-        self.store.line(kind="end", error=None if error is None else type(error).__name__)
+        self.store.line(kind="end", error=_told_error(getattr(sys, "last_value", None)))
 
     # What is replaced in torch
 
@@ -1040,6 +1039,15 @@ class Recorder:
         self.undo = []
         _watch_imports.acts = {}
         self.active = False
+
+
+def _told_error(error: Optional[BaseException]) -> Optional[str]:
+    """What ended the script, in one line."""
+    if error is None:
+        return None
+    first = str(error).strip().split("\n")[0][:200]
+    name = type(error).__name__
+    return f"{name}: {first}" if first else name
 
 
 def _is_traced() -> bool:
@@ -1287,10 +1295,10 @@ def _reach_importers(recorder: Recorder) -> None:
         for owner, name, usual in recorder.undo
         if isinstance(owner, types.ModuleType)
     }
-    for module in filter(inspect.ismodule, list(sys.modules.values())):
-        # Some modules answer to no question as others do.
+    for loaded, module in list(sys.modules.items()):
+        # A module can be None, or any object that a library put there.
         with contextlib.suppress(Exception):
-            if module.__name__.split(".")[0] not in ("torch", "torch_xla"):
+            if loaded.partition(".")[0] not in ("torch", "torch_xla"):
                 for name, value in list(vars(module).items()):
                     usual, hooked = ours.get(id(value), (None, None))
                     if usual is not None and usual is value:
@@ -1608,7 +1616,8 @@ def asked_by_script() -> bool:
 
 
 def _tell_seed(recorder: Recorder, value: Any) -> None:
-    recorder.note_event("seed", value=int(value))
+    if asked_by_script():
+        recorder.note_event("seed", value=int(value))
 
 
 def _hook_settings(recorder: Recorder) -> None:

@@ -166,7 +166,7 @@ def _rank(number: int, folder: Path, paths: list[Path]) -> Rank:
                 ended = False
             elif kind in ("tensor", "scalar", "result"):
                 values.append(Value(folder, line, len(values) + len(events)))
-            elif kind == "event":
+            elif kind == "event" and "event" in line:
                 events.append({**line, "order": len(values) + len(events)})
             elif kind == "note":
                 notes.append(str(line.get("text")))

@@ -193,6 +193,8 @@ class Pair:
     """Whether the hunk is searched for that brings a difference in."""
     timeout: float | None = None
     """Seconds that a side may take."""
+    data: tuple[Path, ...] = ()
+    """Files and folders that both sides find in their working folders under their own names."""
 
 
 def compare(
@@ -230,6 +232,11 @@ def run(pair: Pair) -> Comparison:
     for script in (pair.before, pair.after):
         if not script.is_file():
             raise UserError(f"{script}: there is no such script")
+    for path in pair.data:
+        if not path.exists():
+            raise UserError(f"--data: {path}: there is no such file or folder")
+        if [each.name for each in pair.data].count(path.name) > 1:
+            raise UserError(f"--data: {path}: another one is called {path.name} as well")
     policy = Policy(numerics=declared(pair), factor=pair.factor)
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as folder:
         kept = pair.keep.absolute() if pair.keep else Path(folder)
@@ -237,13 +244,23 @@ def run(pair: Pair) -> Comparison:
         if devices is None and asks_for_group(pair.before):
             devices = 2
         started = time.monotonic()
-        before = _side(pair, kept, "before", devices)
+        before, code = _side(pair, kept, "before", devices)
         between = time.monotonic()
-        after = _side(pair, kept, "after", devices)
+        after, other = _side(pair, kept, "after", devices)
         seconds = max(between - started, time.monotonic() - between)
         labels = str(pair.before), str(pair.after)
         first = read(before)
         found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
+        if code != other and not (found.first.error or found.second.error):
+            reason = f"{labels[0]} ended with exit code {code}, {labels[1]} with {other}"
+            found = replace(found, status=Status.NOT_COMPARABLE, reason=reason)
+        elif code:
+            found = replace(found, notes=(*found.notes, f"both sides ended with exit code {code}"))
+        if any("FileNotFoundError" in side.error for side in (found.first, found.second)):
+            note = (
+                "each side runs in a fresh folder: --data NAME links what the scripts read by a relative path"
+            )
+            found = replace(found, notes=(*found.notes, note))
         if pair.bisect and found.status is Status.DIVERGED:
             from neuronmigrate.parity.isolate import blame
 
@@ -251,13 +268,14 @@ def run(pair: Pair) -> Comparison:
         return found
 
 
-def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
-    """Record one side in a working folder of its own."""
+def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> tuple[Path, int]:
+    """Record one side in a working folder of its own: the recording, and the script's exit code."""
     script = pair.before if name == "before" else pair.after
     legacy = name == "before" and (is_legacy(script) if pair.legacy is None else pair.legacy)
     out = folder / name
     with tempfile.TemporaryDirectory(prefix="neuronmigrate-") as cwd:
-        record(
+        link(pair.data, Path(cwd))
+        code = record(
             [str(script.resolve()), *pair.arguments],
             out,
             pair.choices,
@@ -269,8 +287,16 @@ def _side(pair: Pair, folder: Path, name: str, devices: int | None) -> Path:
             timeout=pair.timeout,
         )
     if not any(out.glob("rank*.jsonl")):
-        raise UserError(f"{script}: left no recording: it ended before it used torch")
-    return out
+        raise UserError(
+            f"{script}: ended with exit code {code} before it imported torch: nothing was recorded"
+        )
+    return out, code
+
+
+def link(data: Collection[Path], folder: Path) -> None:
+    """Put links to files and folders into a working folder."""
+    for path in data:
+        (folder / path.name).symlink_to(path.absolute(), target_is_directory=path.is_dir())
 
 
 def aligned(pair: Pair, devices: int | None) -> tuple[str, ...]:
@@ -398,6 +424,9 @@ def configured(start: Path, common: Pair) -> list[Pair]:
         for script in (pair.before, pair.after):
             if not script.is_file():
                 raise UserError(f"{pair.where}: {script}: there is no such script")
+        for path in pair.data:
+            if not path.exists():
+                raise UserError(f"{pair.where}: {path}: there is no such file or folder")
         found.append(
             replace(
                 common,
@@ -407,6 +436,7 @@ def configured(start: Path, common: Pair) -> list[Pair]:
                 devices=common.devices if pair.devices is None else pair.devices,
                 release=pair.from_version or common.release,
                 report=pair.report or common.report,
+                data=pair.data or common.data,
             )
         )
     return found
