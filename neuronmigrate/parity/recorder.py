@@ -1297,23 +1297,26 @@ def _reach_importers(recorder: Recorder) -> None:
     }
     for loaded, module in list(sys.modules.items()):
         # A module can be None, or any object that a library put there.
-        if loaded.partition(".")[0] in ("torch", "torch_xla") or not hasattr(module, "__dict__"):
-            continue
-        for name, value in list(vars(module).items()):
-            usual, hooked = ours.get(id(value), (None, None))
-            if usual is not None and usual is value:
-                recorder.replace(module, name, hooked)
+        with contextlib.suppress(Exception):
+            if loaded.partition(".")[0] not in ("torch", "torch_xla"):
+                for name, value in list(vars(module).items()):
+                    usual, hooked = ours.get(id(value), (None, None))
+                    if usual is not None and usual is value:
+                        recorder.replace(module, name, hooked)
 
 
 def _watch_programs(recorder: Recorder) -> None:
     """Say which programs the script starts: their processes are not recorded."""
 
+    pattern = re.compile(r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py")
+
     def heard(event: str, args: Tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen" and recorder.active and os.getpid() == recorder.process:
+        if event != "subprocess.Popen" or not recorder.active or os.getpid() != recorder.process:
+            return
+        # What is raised here would end the script.
+        with contextlib.suppress(Exception):
             command = args[1] if isinstance(args[1], str) else " ".join(map(os.fsdecode, args[1]))
-            if re.search(
-                r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py", command
-            ):
+            if pattern.search(command):
                 recorder.note(f"processes of {command[:120]!r}, which the script starts, are not recorded")
 
     sys.addaudithook(heard)

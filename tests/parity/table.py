@@ -163,8 +163,11 @@ def _named(blame: Blame, change: Change) -> str:
     matcher = difflib.SequenceMatcher(None, after.splitlines(), edited.splitlines(), autojunk=False)
     lines: set[int] = set()
     for tag, _, _, start, stop in matcher.get_opcodes():
-        if tag != "equal":
-            lines |= set(range(start + 1, max(stop, start + 1) + 1))
+        if tag == "delete":
+            # Between these two.
+            lines |= {start, start + 1}
+        elif tag != "equal":
+            lines |= set(range(start + 1, stop + 1))
     around = [name for line in lines for name in _around(edited, line)]
     right = [
         lines & set(range(each.new_line, each.new_line + max(each.new.count("\n"), 1)))
@@ -218,14 +221,12 @@ def main(arguments: Sequence[str]) -> int:
             print(
                 " | ".join(outcome.columns()), f"{found.status.value}: {found.reason}", sep=" | ", flush=True
             )
+            if given.write:
+                # A run that is stopped leaves what it has.
+                _write(given.write, outcomes, len(changes))
             if given.verbose and outcome.caught != outcome.is_fault:
                 terminal.emit(comparison.text([outcome.comparison]), sys.stdout)
     print(f"{_seconds() - used:.0f} seconds of CPU")
-    if given.write:
-        page = given.write.read_text("utf-8")
-        head, _, rest = page.partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        given.write.write_text(head + BEGIN + "".join(tables(outcomes)) + END + tail, "utf-8")
     return int(any(each.caught != each.is_fault for each in outcomes))
 
 
@@ -234,8 +235,17 @@ def _seconds() -> float:
     return sum(os.times()[:4])
 
 
-def tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """The tables of docs/parity.md."""
+def _write(path: Path, outcomes: Sequence[Outcome], number: int) -> None:
+    page = path.read_text("utf-8")
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    path.write_text(head + BEGIN + "".join(tables(outcomes, number)) + END + tail, "utf-8")
+
+
+def tables(outcomes: Sequence[Outcome], number: int) -> Iterator[str]:
+    """The tables of docs/parity.md, of the outcomes of a `number` of programs."""
+    if len(outcomes) < number:
+        yield f"The run was stopped after {len(outcomes)} of {number} programs. "
     faults = [each for each in outcomes if each.is_fault]
     others = [each for each in outcomes if not each.is_fault]
     caught = sum(each.caught for each in faults)

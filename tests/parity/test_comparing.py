@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,30 @@ def test_the_coarser_dtype_decides(tmp_path: Path) -> None:
     found = compare(a, b)
     assert found.status is Status.WITHIN
     assert found.rows[0].dtypes == ("float32", "bfloat16")
+
+
+def test_what_is_saved_keeps_its_dtype(tmp_path: Path) -> None:
+    value = torch.linspace(-1, 1, 50)
+    a = of_tensors(tmp_path / "a", {"m": value}, "saved")
+    b = of_tensors(tmp_path / "b", {"m": value.bfloat16()}, "saved")
+    assert _status(a, b) is Status.DIVERGED
+    assert _status(b, a) is Status.WITHIN
+    assert _status(a, b, numerics=frozenset(["format"])) is Status.EXPLAINED
+
+
+def test_means_of_noise_in_a_saved_optimizer_count_as_zero(tmp_path: Path) -> None:
+    def write(value: float, name: str) -> Callable[[Written], object]:
+        def act(made: Written) -> None:
+            made.tensor("gradient", "w", torch.full((4,), 100.0))
+            made.tensor("saved", "save 0", torch.full((4,), value), part=f"optimizer.state.3.{name}")
+
+        return act
+
+    for name, small, large in (("exp_avg", 1e-6, 1e-4), ("exp_avg_sq", 1e-12, 1e-9)):
+        for value, status in ((small, Status.EXPLAINED), (large, Status.DIVERGED)):
+            folder = tmp_path / f"{name} {value}"
+            a, b = written(folder / "a", write(value, name)), written(folder / "b", write(-value, name))
+            assert _status(a, b) is status, (name, value)
 
 
 def test_what_is_noise_beside_the_largest_gradient_counts_as_zero(tmp_path: Path) -> None:
@@ -231,6 +256,9 @@ def test_a_run_that_did_not_end_is_not_comparable(tmp_path: Path) -> None:
         (0.1234, 0.1235, Status.WITHIN),
         (0.1234, 0.1236, Status.DIVERGED),
         (0.12345678, 0.12355678, Status.DIVERGED),
+        (8.47422981262207, 8.5, Status.DIVERGED),
+        (0.85, 0.8501, Status.WITHIN),
+        (0.85, 0.8502, Status.DIVERGED),
         ([1.0, "a"], [1.0, "a"], Status.EQUAL),
         ([1.0], [1.0, 2.0], Status.DIVERGED),
         ({"a": 1}, {"a": True}, Status.DIVERGED),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuronmigrate.parity.hunks import difference
+from neuronmigrate.parity.hunks import Difference, Hunk, difference
 from neuronmigrate.parity.isolate import Answer, isolate
 from tests.parity.faults import BASES, FAULTS
 
@@ -106,3 +106,28 @@ def test_a_statement_is_never_cut() -> None:
     new = "x = f(\n    0,\n    2,\n    4,\n)\n"
     found = difference("a.py", old, new)
     assert [hunk.old for hunk in found.hunks] == [tuple(old.splitlines(keepends=True))]
+
+
+def test_a_hunk_is_cut_by_lines() -> None:
+    old = "x = f(\n    1,\n    2,\n    3,\n    4,\n)\n"
+    new = "x = f(\n    1,\n    20,\n    3,\n    5,\n    6,\n)\n"
+    found = difference("a.py", old, new)
+    finer = found.finer(found.hunks)
+    assert [(hunk.line, hunk.old, hunk.new_line, hunk.new) for hunk in finer.hunks] == [
+        (3, ("    2,\n",), 3, ("    20,\n",)),
+        (5, ("    4,\n",), 5, ("    5,\n", "    6,\n")),
+    ]
+    assert finer.mixture([]) == old
+    assert finer.mixture(finer.hunks) == new
+    assert finer.mixture(finer.hunks[:1]) == old.replace("2,", "20,")
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=8), st.lists(st.sampled_from("abcd"), max_size=8))
+def test_lines_of_a_hunk_make_both_of_its_sides(old: list[str], new: list[str]) -> None:
+    hunk = Hunk("a.py", 1, tuple(old), 1, tuple(new))
+    pieces = Difference("a.py", tuple(hunk.by_lines()))
+    assert pieces.mixture([]) == "".join(old)
+    assert pieces.mixture(pieces.hunks) == "".join(new)
+    for piece in pieces.hunks:
+        assert tuple(old[piece.line - 1 : piece.line - 1 + len(piece.old)]) == piece.old
+        assert tuple(new[piece.new_line - 1 : piece.new_line - 1 + len(piece.new)]) == piece.new

@@ -10,7 +10,7 @@ import pytest
 
 from neuronmigrate import cli
 from neuronmigrate.parity.recording import read
-from neuronmigrate.parity.running import Pair, is_legacy, numerics_of, run
+from neuronmigrate.parity.running import Pair, asks_for_group, is_legacy, numerics_of, run
 from tests.fixtures_lib import FOLDER
 from tests.parity.scripts import REDUCE, TRAIN
 
@@ -122,6 +122,63 @@ def test_forked_processes_are_recorded_and_workers_of_loaders_are_not(typed: Typ
         assert [(event["op"], event["world"]) for event in reduced] == [("mean", 2), ("mean", 2)]
 
 
+SPAWNED = """\
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def train(rank, world, file):
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=2, num_workers=1):
+        model(batch).sum().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(world)
+        optimizer.step()
+
+if __name__ == "__main__":
+    mp.spawn(train, args=(2, os.path.abspath("group")), nprocs=2)
+"""
+
+
+@pytest.mark.nightly
+def test_spawned_processes_are_recorded_from_when_they_are_a_group(typed: TypedCommand) -> None:
+    before = _script(typed.folder, "before.py", SPAWNED)
+    assert not asks_for_group(before)
+    after = _script(typed.folder, "after.py", SPAWNED.replace("parameter.grad.div_(world)", "pass"))
+    out, _ = typed("run", "--before", before, "--after", after, code=1)
+    assert "reduction at step 0 on rank 1, 2 times: mean of 3 gradients against sum of 3 gradients" in out
+
+
+def test_which_scripts_are_run_as_two_processes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    for text, two in (
+        ('dist.init_process_group("xla")', True),
+        ("xmp.spawn(train, nprocs=2)", True),
+        ("torch_xla.launch(train)", True),
+        ("xmp.spawn(train, nprocs=1)", False),
+        ('dist.init_process_group("gloo")\nmp.spawn(train, nprocs=2)', False),
+        ("print()", False),
+    ):
+        script.write_text(text)
+        assert asks_for_group(script) is two, text
+
+
+def test_a_training_ends_early_and_the_rest_is_told(typed: TypedCommand) -> None:
+    other = "subprocess.run([sys.executable, 'other.py'])\n"
+    script = _script(
+        typed.folder, "before.py", TRAIN.replace("losses = []", f"losses = []\nimport subprocess\n{other}")
+    )
+    typed("record", "--steps", "2", "--out", "out", script, code=0)
+    found = read(typed.folder / "out")
+    assert found.complete
+    assert len([value for value in found.first.values if value.quantity == "loss"]) == 2
+    assert any("other.py', which the script starts, are not recorded" in note for note in found.first.notes)
+
+
 def test_pairs_of_the_configuration(typed: TypedCommand) -> None:
     _script(typed.folder, "before.py", "import torch\ntotal = torch.ones(3).sum().item()\n")
     _script(typed.folder, "after.py", "import torch\ntotal = torch.ones(4).sum().item()\n")
@@ -129,8 +186,9 @@ def test_pairs_of_the_configuration(typed: TypedCommand) -> None:
     project = _script(
         typed.folder, "pyproject.toml", f'{table}before = "before.py"\nafter = "after.py"\ndevices = 1\n'
     )
-    out, _ = typed("run", "--configured", code=1)
+    out, _ = typed("run", "--configured", "--bisect", code=1)
     assert "3.0 and 4.0" in out
+    assert "before.py:2: not written by neuronmigrate" in out
     for content, message in (
         (f'{table}before = "before.py"\n', "pyproject.toml:1: after of a pair has to be a text"),
         (f'{table}before = "gone.py"\nafter = "after.py"\n', "gone.py: there is no such script"),
