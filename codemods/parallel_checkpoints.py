@@ -5,8 +5,8 @@ the optimizer are saved by `torch.distributed.checkpoint`, each process its shar
 user's content by the first process, last, so that a tag is there once it is whole. Without a tag the newest
 is loaded. The way workers took turns and `use_xser` go.
 
-The older `checkpointing.save(state, path)` becomes a save of `torch.distributed.checkpoint`, and the load of a
-model alone a helper that reads it.
+The older `checkpointing.save(state, path)` becomes a save of `torch.distributed.checkpoint`, and the load
+of a model alone a helper that reads it.
 
 The files are others: that is a review. Marked are saves in the background, states of ZeRO-1 alone, and
 older loads of optimizers, of whole files, and for what else they gave back.
