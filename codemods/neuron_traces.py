@@ -703,8 +703,8 @@ def _write_call(
             return f"`{edits.short(arg.value)}` is a container"
     template = "{value}.cpu()" if _gives_tensor(site, call) else '{to_device}({value}, "cpu")'
 
-    arg = site.parent(call)
-    stays = isinstance(arg, cst.Arg) and not arg.star and site.parent(arg) in calls
+    holder = site.parent(call)
+    stays = isinstance(holder, cst.Arg) and not holder.star and site.parent(holder) in calls
 
     def home(value: cst.BaseExpression) -> cst.BaseExpression:
         if stays:
