@@ -558,13 +558,15 @@ def _rewrite(site: Site, cluster: Sequence[Made]) -> None:
     to_device = group.helper("to_device", TO_DEVICE)
     makers = {each.call for each in cluster}
     calls = list(dict.fromkeys(call for each in cluster for call in each.calls))
+    # What one model gives and another one takes is written first.
+    calls.sort(key=lambda call: -len(list(site.ancestors(call))))
     convention = FUNCTION if any(each.is_function for each in cluster) else MODULE
     others = [call for call in calls if not _is_certain(site, model_of(call), makers)]
     unmoved = [_said(site, call, "something else may be called") for call in others]
     behind = bool(unmoved) or any(each.lost for each in cluster)
     if convention is FUNCTION or not behind:
         for call in calls:
-            why = _write_call(site, group, call, convention, to_device)
+            why = _write_call(site, group, call, calls, convention, to_device)
             if why:
                 unmoved.append(_said(site, call, why))
     behind = behind or bool(unmoved)
@@ -681,8 +683,18 @@ def _built_from(group: Group, code: str) -> cst.BaseExpression:
     return call.with_changes(func=group.ref(edits.code_of(call.func)), args=args)
 
 
-def _write_call(site: Site, group: Group, call: cst.Call, convention: Convention, to_device: cst.Name) -> str:
-    """Move the inputs and outputs of a call; why that is not possible, if so."""
+def _write_call(
+    site: Site,
+    group: Group,
+    call: cst.Call,
+    calls: Sequence[cst.Call],
+    convention: Convention,
+    to_device: cst.Name,
+) -> str:
+    """Move the inputs and outputs of a call; why that is not possible, if so.
+
+    What goes straight into another one of the calls stays on the device.
+    """
     for arg in call.args:
         if not arg.star and any(
             isinstance(each.node, (cst.BaseDict, cst.List, cst.ListComp, cst.Tuple))
@@ -691,7 +703,12 @@ def _write_call(site: Site, group: Group, call: cst.Call, convention: Convention
             return f"`{edits.short(arg.value)}` is a container"
     template = "{value}.cpu()" if _gives_tensor(site, call) else '{to_device}({value}, "cpu")'
 
+    holder = site.parent(call)
+    stays = isinstance(holder, cst.Arg) and not holder.star and site.parent(holder) in calls
+
     def home(value: cst.BaseExpression) -> cst.BaseExpression:
+        if stays:
+            return value
         return edits.expression(template, value=value, to_device=to_device)
 
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "forward":

@@ -5,7 +5,11 @@ the optimizer are saved by `torch.distributed.checkpoint`, each process its shar
 user's content by the first process, last, so that a tag is there once it is whole. Without a tag the newest
 is loaded. The way workers took turns and `use_xser` go.
 
-The files are others: that is a review. Marked are saves in the background and states of ZeRO-1 alone.
+The older `checkpointing.save(state, path)` becomes a save of `torch.distributed.checkpoint`, and the load
+of a model alone a helper that reads it.
+
+The files are others: that is a review. Marked are saves in the background, states of ZeRO-1 alone, and
+older loads of optimizers, of whole files, and for what else they gave back.
 """
 
 from __future__ import annotations
@@ -31,6 +35,13 @@ PARAMETERS = {
 }
 """Of neuronx_distributed/trainer/checkpoint.py, as far as the new functions take them."""
 NAMES = {f"{path}.{name}": name for path in PATHS for name in PARAMETERS}
+OLDER = tuple(f"neuronx_distributed.parallel_layers.{path}" for path in ("", "checkpointing."))
+SAVES = ("checkpoint", "output_dir", "save_serially", "save_xser", "down_cast_bf16", "master_dp_only")
+LOADS = (
+    *("chkpt_path", "model", "model_or_optimizer", "model_key", "load_xser", "sharded", "strict"),
+    *("master_dp_only", "weights_only"),
+)
+"""Parameters of neuronx_distributed/parallel_layers/checkpointing.py."""
 STATES = "torch.distributed.checkpoint.state_dict"
 BY_HAND = "use `torch.distributed.checkpoint`"
 FORMAT = "it does not read what NxD saved: load such a checkpoint while NxD is installed, and save it anew"
@@ -98,6 +109,27 @@ def {name}(path, tag=None, model=None, optimizer=None, scheduler=None, num_worke
     if scheduler is not None:
         scheduler.load_state_dict(rest["scheduler"])
     return rest["user_content"]
+'''
+IN_BFLOAT16 = '''\
+def {name}(data):
+    """Cast the float32 tensors in nested containers to bfloat16."""
+    if isinstance(data, torch.Tensor):
+        return data.to(torch.bfloat16) if data.dtype == torch.float32 else data
+    if isinstance(data, dict):
+        return {{key: {name}(value) for key, value in data.items()}}
+    if isinstance(data, (list, tuple)):
+        return type(data)({name}(value) for value in data)
+    return data
+'''
+LOAD_MODEL = '''\
+def {name}(path, model, model_key="model", strict=True):
+    """Load into a model what was saved of it under a key, each process its shards."""
+    weights = torch.distributed.checkpoint.state_dict.get_model_state_dict(model)
+    shards = {{model_key: weights}} if model_key else weights
+    torch.distributed.checkpoint.load(shards, checkpoint_id=path)
+    options = torch.distributed.checkpoint.state_dict.StateDictOptions(strict=strict)
+    weights = shards[model_key] if model_key else shards
+    torch.distributed.checkpoint.state_dict.set_model_state_dict(model, weights, options=options)
 '''
 
 
@@ -170,3 +202,69 @@ def _helper(group: Group, name: str) -> cst.Name:
         optimizer_state=group.ref(f"{STATES}.get_optimizer_state_dict"),
         remove=group.ref("shutil.rmtree"),
     )
+
+
+@codemod.uses([f"{path}save" for path in OLDER])
+def decide_save(site: Site, use: Use) -> None:
+    """Save the shards of all processes."""
+    bound = edits.arguments(use.call, SAVES) if use.call is not None else edits.Arguments()
+    state, path = bound.value("checkpoint"), bound.value("output_dir")
+    if use.call is None or use.method or bound.spread or bound.extra or state is None or path is None:
+        site.mark(use.whole, use.name, "its arguments cannot be seen from here", BY_HAND)
+        return
+    down = bound.value("down_cast_bf16")
+    cast = edits.code_of(down) if down is not None else "False"
+    if cast not in ("True", "False") or _is_told(bound, "master_dp_only", "True"):
+        site.mark(use.call, use.name, "what is saved depends on options that it has no more", BY_HAND)
+        return
+    group = site.group(use)
+    if cast == "True":
+        state = cst.Call(group.helper("in_bfloat16", IN_BFLOAT16), [cst.Arg(state)])
+    named = edits.keyword("checkpoint_id", path)
+    args = [
+        edits.positional(bound.by_name["checkpoint"], state),
+        bound.by_name["output_dir"].with_changes(keyword=named.keyword, equal=named.equal),
+    ]
+    func = group.ref("torch.distributed.checkpoint.save")
+    group.replace(use.call, edits.with_arguments(use.call.with_changes(func=func), args))
+    why = "each process saves its shards"
+    group.review(use.call, use.name, why, FORMAT, numerics=Numerics.FORMAT)
+
+
+@codemod.uses([f"{path}load" for path in OLDER])
+def decide_load(site: Site, use: Use) -> None:
+    """Load a model, where nothing else is asked for."""
+    bound = edits.arguments(use.call, LOADS) if use.call is not None else edits.Arguments()
+    path, model = bound.value("chkpt_path"), bound.value("model_or_optimizer") or bound.value("model")
+    key = bound.value("model_key")
+    reason = ""
+    if use.call is None or use.method or bound.spread or bound.extra or path is None:
+        reason = "its arguments cannot be seen from here"
+    elif _is_told(bound, "sharded", "True") or _is_told(bound, "master_dp_only", "True"):
+        reason = "it does not load shards"
+    elif model is None or site.alone(use.call) is None:
+        reason = "what else it gives back has to be asked for by name"
+    elif key is not None and edits.code_of(key) not in ("None", '"model"', "'model'"):
+        reason = f"it may load an optimizer, under `{edits.short(key)}`"
+    if reason:
+        todo = "load a dictionary of the same form with `torch.distributed.checkpoint.load`"
+        site.mark(use.whole, use.name, reason, todo)
+        return
+    assert use.call is not None
+    group = site.group(use)
+    args = []
+    for name in ("chkpt_path", "model", "model_or_optimizer", "model_key", "strict"):
+        arg = bound.by_name.get(name)
+        if arg is None or (arg.value is not model and name in ("model", "model_or_optimizer")):
+            continue
+        named = name in ("model_key", "strict")
+        args.append(edits.keyword(name, arg.value) if named else edits.positional(arg))
+    helper = group.helper("load_model", LOAD_MODEL)
+    group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
+    group.review(use.call, use.name, "a helper loads the shards", FORMAT, numerics=Numerics.FORMAT)
+
+
+def _is_told(bound: edits.Arguments, name: str, default: str) -> bool:
+    """Whether an option is anything but its default."""
+    value = bound.value(name)
+    return value is not None and edits.code_of(value) != default

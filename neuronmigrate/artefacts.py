@@ -399,10 +399,10 @@ class _Source:
         self.constants: dict[str, str] = {}
         for qualified, text in (others or {}).items():
             module, _, constant = qualified.rpartition(".")
-            for local, target in self.imported.items():
-                if target == qualified:
+            for local, meant in self.imported.items():
+                if meant == qualified:
                     self.constants[local] = text
-                elif target == module:
+                elif meant == module:
                     self.constants[f"{local}.{constant}"] = text
         for _ in range(3):  # constants that are made of constants
             if unknown:
