@@ -149,11 +149,12 @@ class ParityPair:
     devices: int | None = None
     from_version: str | None = None
     report: Path | None = None
+    data: tuple[Path, ...] = ()
     where: str = ""
     """File and line of the table."""
 
 
-_PAIR_KEYS = ("before", "after", "arguments", "devices", "from-version", "report")
+_PAIR_KEYS = ("before", "after", "arguments", "devices", "from-version", "report", "data")
 
 
 def parity_pairs(start: Path) -> tuple[ParityPair, ...]:
@@ -189,19 +190,24 @@ def _pair(pair: object, where: str, folder: Path) -> ParityPair:
         value = pair.get(key, None if key in ("report", "from-version") else "")
         if value is not None and (not isinstance(value, str) or not value):
             raise UserError(f"{where}: {key} of a pair has to be a text, not {_shown(value)}")
-    arguments, devices = pair.get("arguments", []), pair.get("devices")
-    if not isinstance(arguments, list) or not all(isinstance(each, str) for each in arguments):
-        raise UserError(f"{where}: arguments of a pair have to be a list of texts, not {_shown(arguments)}")
+    lists = {}
+    for key in ("arguments", "data"):
+        texts = pair.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
+            raise UserError(f"{where}: {key} of a pair have to be a list of texts, not {_shown(texts)}")
+        lists[key] = tuple(texts)
+    devices = pair.get("devices")
     if devices is not None and (not isinstance(devices, int) or isinstance(devices, bool) or devices < 1):
         raise UserError(f"{where}: devices of a pair has to be a number of processes, not {_shown(devices)}")
     release = pair.get("from-version")
     return ParityPair(
         before=folder / pair["before"],
         after=folder / pair["after"],
-        arguments=tuple(arguments),
+        arguments=lists["arguments"],
         devices=devices,
         from_version=None if release is None else _release(release, f"{where}: from-version"),
         report=folder / pair["report"] if "report" in pair else None,
+        data=tuple(folder / each for each in lists["data"]),
         where=where,
     )
 

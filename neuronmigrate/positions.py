@@ -20,7 +20,6 @@ from libcst._nodes.internal import CodegenState  # the only door to codegen; met
 NodeT = TypeVar("NodeT", bound=cst.CSTNode)
 
 _NEWLINE = re.compile(r"\r\n?|\n")
-_INDENTATION = re.compile(r"[ \t]*")
 
 
 class Span(NamedTuple):
@@ -83,15 +82,6 @@ class Positions:
         line, column = self._point(self._offsets[min(first, len(self._offsets) - 1)])
         end_line, end_column = self._point(self._offsets[min(last, len(self._offsets) - 1)])
         return Span(line, column, end_line, end_column)
-
-    def margin(self, node: cst.CSTNode, statement: cst.CSTNode) -> str:
-        """How much further the line on which a node starts is indented than that of its statement."""
-        own, block = (self._indentation(self.span(each).line) for each in (node, statement))
-        return own[len(block) :] if own.startswith(block) else ""
-
-    def _indentation(self, line: int) -> str:
-        found = _INDENTATION.match(self.code, self._lines[line - 1])
-        return found[0] if found is not None else ""
 
     def nodes(self, kind: type[NodeT]) -> list[NodeT]:
         """All nodes of one kind in the order of the text."""

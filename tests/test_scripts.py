@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,27 @@ def test_the_service_computes_what_plain_code_does(model_dir: Path, monkeypatch:
     for answer, row in zip(answers, _plain_scores(model_dir, texts, "bfloat16"), strict=True):
         assert answer["score"] == pytest.approx(max(row), abs=2e-2)
         assert answer["label"] == ("NEGATIVE" if row[0] > row[1] else "POSITIVE")
+
+
+def test_the_traced_service_computes_what_plain_code_does(
+    model_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the one script saves the other one loads, in a class of a third file."""
+    texts = ["a fine film", "this long film was dull", "good"]
+    folder = FOLDER / "scripts" / "traced_embedder"
+    env = {"MODEL_DIR": str(model_dir), "COMPILED_DIR": str(tmp_path)}
+    run_on_cpu(folder / "after" / "compile_model.py", env=env)
+    assert (tmp_path / "embedder.pt").exists()
+    served = json.loads(run_on_cpu(folder / "after" / "serve.py", *texts, env=env).stdout)
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["plain.py", str(model_dir), *texts])
+    runpy.run_path(str(folder / "plain.py"))
+    plain = json.loads(capsys.readouterr().out)
+    for row, expected in zip(served, plain, strict=True):
+        assert row == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_training_loop_computes_what_plain_code_does(tmp_path: Path) -> None:

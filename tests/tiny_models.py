@@ -102,8 +102,11 @@ def save_rows(folder: Path, vocabulary: int = 24) -> Path:
     return folder
 
 
-def save_translator(folder: Path, words: Sequence[str] = WORDS) -> Path:
-    """Save a T5 with its tokenizer of whole words."""
+def save_translator(folder: Path, words: Sequence[str] = WORDS, spread: float = 2.0) -> Path:
+    """Save a T5 with its tokenizer of whole words.
+
+    A `spread` of its weights above 1 makes its attention so sharp that bfloat16 tells other words.
+    """
     import torch
     from transformers import T5Config, T5ForConditionalGeneration, T5Tokenizer
 
@@ -117,7 +120,7 @@ def save_translator(folder: Path, words: Sequence[str] = WORDS) -> Path:
         num_layers=2,
         num_heads=4,
         decoder_start_token_id=0,
-        initializer_factor=2.0,
+        initializer_factor=spread,
     )
     T5ForConditionalGeneration(config).save_pretrained(folder)
     T5Tokenizer(vocab=[(entry, 0.0) for entry in entries], extra_ids=0).save_pretrained(folder)

@@ -55,12 +55,9 @@ def _text(found: Comparison) -> Iterator[Line]:
     wide = max((len(name) for name in found.by_quantity()), default=0)
     for name, rows in found.by_quantity().items():
         status = worst_of(rows)
-        yield (f"  {name:<{wide}}  ", "bold"), (f"{counted(rows):<40}", STYLES[status]), (summary(rows), "")
-    for curve in found.curves:
-        if curve.quantity == "loss" and len(curve.first) > 1:
-            steps = min(len(curve.first), len(curve.second))
-            told = f"  loss curve: {steps} steps, at most {curve.distance:.2g} of its mean apart"
-            yield ((told, ""),)
+        yield (f"  {name:<{wide}}  ", "bold"), (f"{counted(rows):<40}  ", STYLES[status]), (summary(rows), "")
+    for words in curve_lines(found):
+        yield ((f"  {words}", ""),)
     if found.divergence is not None:
         yield (("first divergence", "bold"), (f": {printable(found.divergence.title)}", ""))
         yield ((f"  {printable(row_line(found.divergence))}", ""),)
@@ -130,6 +127,9 @@ def _markdown(found: Comparison) -> Iterator[str]:
     yield "|---|---|---|"
     for name, rows in found.by_quantity().items():
         yield f"| {name} | {counted(rows)} | {cell(summary(rows))} |"
+    for words in curve_lines(found):
+        yield ""
+        yield f"{words[0].upper()}{words[1:]}"
     if found.divergence is not None:
         yield ""
         yield f"First divergence: {cell(found.divergence.title)}: {cell(row_line(found.divergence))}"
@@ -147,6 +147,15 @@ def _markdown(found: Comparison) -> Iterator[str]:
                 f"| {event.event}{times} | {event.step} | {event.rank} "
                 f"| {cell(event.first)} | {cell(event.second)} | {event.status.value} |"
             )
+
+
+def curve_lines(found: Comparison) -> Iterator[str]:
+    """How far the curves of losses are apart."""
+    for curve in found.curves:
+        if curve.quantity == "loss" and len(curve.first) > 1:
+            steps = min(len(curve.first), len(curve.second))
+            rank = f" on rank {curve.rank}" if curve.rank else ""
+            yield f"loss curve{rank}: {steps} steps, at most {curve.distance:.2g} of its mean apart"
 
 
 def settings(found: Comparison) -> Iterator[tuple[str, bool]]:
@@ -198,6 +207,13 @@ def counted(rows: Sequence[Row]) -> str:
 
 def summary(rows: Sequence[Row]) -> str:
     """The worst of rows in numbers; empty when they are equal."""
+    away = [row.reference for row in rows if row.reference is not None]
+    old, new = (max((each[side] for each in away), default=0.0) for side in (0, 1))
+    third = f"at most {old:.2g} and {new:.2g} from the reference" if old or new else ""
+    return "; ".join(filter(None, (_farthest(rows), third)))
+
+
+def _farthest(rows: Sequence[Row]) -> str:
     measured = [row for row in rows if row.measures is not None and row.status is not Status.EQUAL]
     if not measured:
         reasons = [row.reason for row in rows if row.status is Status.NOT_COMPARABLE]
@@ -217,8 +233,9 @@ def row_line(row: Row) -> str:
     parts = [row.reason] if row.reason else []
     if row.measures is not None:
         parts.append(measures_line(row.measures, row.tolerance))
-    if row.ratio is not None:
-        parts.append(f"{row.ratio:.2g} times as far from the reference")
+    if row.reference is not None and any(row.reference):
+        old, new = row.reference
+        parts.append(f"{old:.2g} and {new:.2g} from the reference")
     return "; ".join(each for each in parts if each)
 
 
@@ -226,14 +243,16 @@ def measures_line(found: Measures, tolerance: float) -> str:
     """Distances in one line."""
     if found.agreement is not None:
         return f"{found.agreement:.0%} of the tokens agree before the first difference"
+    if not tolerance:
+        # Whole numbers: they are equal or not.
+        return f"{found.outliers:.2%} of the elements differ" if found.outliers else ""
     parts = [
         f"max abs {found.max_abs:.2g}",
         f"max rel {found.max_rel:.2g}",
         f"cosine {found.cosine:.6f}",
         f"{found.ulp:.3g} ULP",
     ]
-    if tolerance:
-        parts.append(f"needs {found.needed:.2g} of {tolerance:.2g}")
+    parts.append(f"needs {found.needed:.2g} of {tolerance:.2g}")
     if found.outliers:
         parts.append(f"{found.outliers:.2%} over it")
     if found.kl is not None and found.top1 is not None and found.top5 is not None:

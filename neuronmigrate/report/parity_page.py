@@ -59,6 +59,8 @@ class Plot:
     title: str
     top: str
     bottom: str
+    flat: str
+    """The value of curves that have no other; empty for those that have."""
     last: int
     lines: tuple[tuple[str, str], ...]
     """Side, and its points in the picture."""
@@ -108,7 +110,11 @@ def _context(found: Comparison) -> dict[str, object]:
 def _plot(curve: Curve) -> Plot:
     finite = [value for value in (*curve.first, *curve.second) if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    span = high - low or 1.0
+    flat = high == low
+    if flat:
+        # In the middle of the picture.
+        low, high = low - 1.0, high + 1.0
+    span = high - low
     last = max(len(curve.first), len(curve.second)) - 1
     lines = []
     for kind, values in (("first", curve.first), ("second", curve.second)):
@@ -122,8 +128,9 @@ def _plot(curve: Curve) -> Plot:
     name = "" if curve.name in (curve.quantity, "all") else f", {curve.name}"
     return Plot(
         f"{curve.quantity.capitalize()}{name}{rank}",
-        f"{high:.3g}",
-        f"{low:.3g}",
+        "" if flat else f"{high:.3g}",
+        "" if flat else f"{low:.3g}",
+        f"{finite[0]:.3g}" if flat and finite else "",
         last,
         tuple(lines),
         f"{curve.distance:.2g}",

@@ -59,7 +59,7 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
         group.rename(use, load.native)
     args = merging.merged(unit, load) or parsed.without_staying(unit, load)
     new = edits.with_arguments(call, args)
-    group.replace(call, site.wrapped(new, call))
+    group.replace(call, new)
     load.todo += unread(site, group, load, [load])
     why = f"{native}, with the old defaults written out"
     unit.say(call, use.name, why, load.todo, numerics=load.numerics)
@@ -108,7 +108,7 @@ def train(unit: Unit, use: Use, training: Training) -> None:
         unit.group.refuse(written.refused)
     if written.args is not None:
         new = edits.with_arguments(training.call, written.args)
-        unit.group.replace(training.call, unit.site.wrapped(new, training.call))
+        unit.group.replace(training.call, new)
     if written.load is not None:
         written.todo += unread(unit.site, unit.group, written.load, [written.load])
     whose = {"transformers": "Transformers", "trl": "TRL"}[library]

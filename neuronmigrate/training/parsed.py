@@ -126,10 +126,13 @@ def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:
             for name in staying(unit, source)
         ]
         if names:
+            left_out = [edits.string(name) for name in dict.fromkeys(names)]
+            one = len(left_out) == 1
             kept = unit.group.expression(
-                "{{key: value for key, value in {fields}.items() if key not in {names}}}",
+                "{{key: value for key, value in {fields}.items() if key "
+                + ("!= {names}}}" if one else "not in {names}}}"),
                 fields=arg.value.deep_clone(),
-                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)]),
+                names=left_out[0] if one else cst.Tuple([cst.Element(name) for name in left_out]),
             )
             arg = arg.with_changes(value=kept)
         args.append(arg)

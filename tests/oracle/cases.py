@@ -41,6 +41,11 @@ class Case:
         """The json file; tensors stand beside it."""
         return RECORDINGS / self.kind / f"{self.name}.json"
 
+    @property
+    def whole(self) -> Path:
+        """The folder of one of WHOLE."""
+        return RECORDINGS / "whole" / self.name
+
 
 TEXTS = ("a fine film", "this long film was dull")
 
@@ -155,3 +160,28 @@ PAIRS = (
     ),
 )
 """The worked pairs whose before side runs under torch_xla on a CPU, as one process."""
+
+
+WHOLE = (
+    Case(
+        "stand_ins",
+        "scripts/weighted_loss/before/train.py",
+        "scripts/weighted_loss/after/train.py",
+        release="0.0.27",
+        model="classifier",
+    ),
+    Case(
+        "stand_ins",
+        "scripts/train_language_model/before/train.py",
+        "scripts/train_language_model/after/train.py",
+        (
+            *("--model_id", "model", "--output_dir", "out", "--do_train", "--max_steps", "6"),
+            *("--per_device_train_batch_size", "2", "--learning_rate", "1e-3", "--logging_steps", "1"),
+            *("--save_strategy", "no", "--report_to", "none"),
+        ),
+        release="0.0.28",
+        model="chat",
+    ),
+)
+"""Old sides that need a transformers of their time, recorded by the recorder of `neuronmigrate.parity`:
+batches, losses, gradients, weights, events. Each runs in a fresh folder that holds its model as `model`."""

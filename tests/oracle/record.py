@@ -1,7 +1,8 @@
 """Record the before sides: `python -m tests.oracle.record KIND PYTHON [NAME...]`.
 
 PYTHON is the interpreter of an oracle environment. Each script runs there on its own; what it printed and
-its plain globals go to `recordings/KIND/NAME.json`, tensors to `NAME.safetensors` beside it.
+its plain globals go to `recordings/KIND/NAME.json`, tensors to `NAME.safetensors` beside it. Those of WHOLE
+are recorded as `neuronmigrate parity record` does it, into `recordings/whole/NAME/`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from tests.oracle.cases import CASES, FIXTURES, PAIRS, Case
+from neuronmigrate.parity import running
+from neuronmigrate.runtime import launch
+from tests.oracle.cases import CASES, FIXTURES, PAIRS, WHOLE, Case
 from tests.tiny_models import save_chat, save_classifier
 
 VERSIONS = """
@@ -30,6 +35,9 @@ for name in names:
         pass
 print(json.dumps(found))
 """
+
+CHOICES = replace(running.ALIGNED, calls=1, elements=64)
+"""How those of WHOLE are recorded: small enough to be committed."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,6 +53,11 @@ def main(argv: Sequence[str]) -> int:
         if case.kind == options.kind and (not options.names or case.name in options.names):
             error = record(case, options.python, versions)
             print(f"{case.name}: {error or 'recorded'}")
+            failed += bool(error)
+    for case in WHOLE:
+        if case.kind == options.kind and (not options.names or case.name in options.names):
+            error = record_whole(case, options.python)
+            print(f"{case.name}: {error or 'recorded whole'}")
             failed += bool(error)
     return 1 if failed else 0
 
@@ -94,6 +107,42 @@ def record(case: Case, python: Path, versions: dict[str, str]) -> str:
         if tensors:
             save_file(tensors, stored)
         return ""
+
+
+def record_whole(case: Case, python: Path) -> str:
+    """Run one legacy script under the recorder; the script's own error output if it fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_model(case, folder / "model")
+        out = folder / "recording"
+        script = FIXTURES / case.before
+        orders = running.recording_orders(
+            [str(script), *case.arguments], out, CHOICES, legacy=True, release=case.release
+        )
+        given = {
+            "PYTHONPATH": str(FIXTURES.parent),
+            "MODEL_DIR": "model",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        variables = launch.environment(orders, {**os.environ, **given})
+        command = [str(python), *launch.command(orders, None)[1:]]
+        done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True)
+        if done.returncode:
+            return f"exit code {done.returncode}\n{done.stderr}"
+        lines = out / "rank0.run0.jsonl"
+        head, newline, rest = lines.read_text("ascii").partition("\n")
+        lines.write_text(
+            json.dumps({**json.loads(head), "sources": sources(script)}) + newline + rest, "ascii"
+        )
+        shutil.rmtree(case.whole, ignore_errors=True)
+        shutil.copytree(out, case.whole)
+        return ""
+
+
+def sources(script: Path) -> dict[str, str]:
+    """The modules that stand with a script, by their digests."""
+    return {path.name: digest(path) for path in sorted(script.parent.glob("*.py"))}
 
 
 def save_model(case: Case, folder: Path) -> Path:

@@ -8,26 +8,37 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from neuronmigrate import catalogue
+from neuronmigrate import catalogue, files, run
+from neuronmigrate.config import Settings
 from neuronmigrate.parity import running
 from neuronmigrate.parity.comparing import compare
 from neuronmigrate.parity.comparison import Comparison, Status
 from neuronmigrate.parity.recording import Recording, read
 from neuronmigrate.parity.tolerance import BY_DTYPE, Policy
+from neuronmigrate.plan import Report
 from neuronmigrate.report import comparison as printed
 from neuronmigrate.report.data import numerics
 from neuronmigrate.runtime.legacy import finder
 from tests.fixtures_lib import FOLDER, Case, cases, result_of
-from tests.oracle.cases import CASES, FIXTURES
+from tests.oracle.cases import CASES, FIXTURES, RECORDINGS, WHOLE
 from tests.oracle.cases import Case as Oracle
-from tests.oracle.record import save_model
+from tests.oracle.record import CHOICES, save_model, sources
 from tests.parity.recordings import Written, written
-from tests.tiny_models import save_classifier
+from tests.tiny_models import (
+    WORDS,
+    save_classifier,
+    save_llama,
+    save_recognizer,
+    save_sentence_encoder,
+    save_translator,
+)
 
 NO_OLD_SIDE = {
     "decoders/forward": "a direct call of a compiled decoder has no stand-in",
@@ -38,12 +49,23 @@ NO_OLD_SIDE = {
     "sentence_encoders/run": "it takes names of several releases",
     "seq2seq/run": "scores have no stand-in",
     "spawned_processes/torchrun": "it reduces in a process group that torch_xla made",
-    "rendezvous/exchange": "xm.xla_rendezvous has no stand-in",
     "traced_models/derived": "its stand-in wants token_type_ids, which the call leaves out",
     "traced_models/frozen": "it loads an export that a stand-in does not write",
     "vision_models/run": "it loads an export that a stand-in does not write",
 }
 """Old sides that cannot run on stand-ins here, and why."""
+NO_STAND_IN = {
+    "optimizer_step/within": "neuronx_distributed",
+    "parallel_checkpoints/torchrun": "neuronx_distributed",
+    "parallel_layers/pair_19": "neuronx_distributed",
+    "parallel_layers/training": "neuronx_distributed",
+    "parallel_regions/torchrun": "neuronx_distributed",
+    "parallel_trainer/training": "neuronx_distributed",
+    "sharded_models/torchrun": "torch_xla.distributed.fsdp",
+    "sharded_optimizers/tensor_parallel": "neuronx_distributed",
+    "sharded_optimizers/torchrun": "torch_xla.distributed.zero_redundancy_optimizer",
+}
+"""Old sides that import what has no stand-in (docs/legacy.md), and what it is."""
 DAILY = {"step_closures/training", "optimizer_step/torchrun"}
 _RELEASE = re.compile(r"^# written for optimum-neuron ([\d.]+)", re.MULTILINE)
 
@@ -52,8 +74,8 @@ def _id(case: Case) -> str:
     return case.id.removesuffix(".before")
 
 
-def _has_stand_ins(case: Case) -> bool:
-    """Whether all legacy modules that an old side imports have one (docs/legacy.md names those without)."""
+def _without_stand_in(case: Case) -> list[str]:
+    """The legacy modules that an old side imports and that have none."""
     imported = [
         name
         for node in ast.walk(ast.parse(case.source.read_bytes()))
@@ -65,13 +87,14 @@ def _has_stand_ins(case: Case) -> bool:
             else []
         )
     ]
-    return all(finder.has_stand_in(name) for name in imported if catalogue.is_legacy(name))
+    return [name for name in imported if catalogue.is_legacy(name) and not finder.has_stand_in(name)]
 
 
+RUNNABLE = [case for case in cases("before") if case.processes]
 BOTH = [
     pytest.param(each, id=_id(each), marks=() if _id(each) in DAILY else pytest.mark.nightly)
-    for each in cases("before")
-    if each.processes and _id(each) not in NO_OLD_SIDE and _has_stand_ins(each)
+    for each in RUNNABLE
+    if _id(each) not in NO_OLD_SIDE and _id(each) not in NO_STAND_IN
 ]
 
 
@@ -98,7 +121,14 @@ def test_the_after_side_computes_what_the_old_side_does(case: Case, monkeypatch:
 
 
 def test_every_fixture_without_an_old_side_is_one() -> None:
-    assert NO_OLD_SIDE.keys() <= {_id(each) for each in cases("before") if each.processes}
+    assert NO_OLD_SIDE.keys() | NO_STAND_IN.keys() <= {_id(each) for each in RUNNABLE}
+    assert not NO_OLD_SIDE.keys() & NO_STAND_IN.keys()
+    for case in RUNNABLE:
+        lacks = _without_stand_in(case)
+        if _id(case) not in NO_OLD_SIDE:
+            assert bool(lacks) == (_id(case) in NO_STAND_IN), (case.id, lacks)
+        if _id(case) in NO_STAND_IN:
+            assert all(name.startswith(NO_STAND_IN[_id(case)]) for name in lacks), (case.id, lacks)
 
 
 RECORDED = [
@@ -149,116 +179,171 @@ def test_the_after_side_computes_what_was_recorded(
     assert all(row.status.fine for row in judged), _told(found)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("devices", [1, 2])
-def test_the_training_project(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    folder = FOLDER / "scripts" / "mnist_torchrun"
-    found = running.run(
-        running.Pair(
-            folder / "before" / "train.py",
-            folder / "after" / "train.py",
-            ("--epochs", "1", "--output", "checkpoints"),
-            devices=devices,
-        )
-    )
-    assert found.status.fine, _told(found)
-    assert {"loss", "gradient", "saved", "batch", "weight"} <= found.by_quantity().keys()
-    reductions = [event for event in found.events if event.event == "reduction"]
-    assert not reductions
+@dataclass(frozen=True)
+class Project:
+    """A project whose two sides run here."""
+
+    script: str
+    arguments: tuple[str, ...] = ()
+    release: str | None = None
+    devices: int = 1
+    models: Mapping[str, Callable[[Path], object]] = field(default_factory=dict)
+    """What saves each folder that the script reads, by the path that it is known under."""
+    files: tuple[str, ...] = ()
+    """Files beside the script that it reads."""
+    diverges: tuple[str, str] | None = None
+    """The quantity that differs first, and a piece of the finding by which `rewrite` says so."""
+    has: frozenset[str] = frozenset({"loss", "gradient", "weight"})
+    """Quantities that have to be among those that are compared."""
 
 
-@pytest.mark.nightly
-def test_the_launched_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    folder = FOLDER / "scripts" / "pair_25"
-    pair = running.Pair(
-        folder / "before" / "train.py", folder / "after" / "train.py", ("--steps", "2"), devices=2
-    )
-    found = running.run(pair)
-    assert found.status is Status.EQUAL, _told(found)
-    assert {"loss", "gradient", "weight"} <= found.by_quantity().keys()
+_PROMPT = (*WORDS, "translate", "English", "to", "German:")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("project", "script", "arguments"),
-    [
-        ("classify", "classify.py", ("a fine film", "this long film was dull")),
-        ("sentiment_service", "app.py", ("--once", "a fine film", "good")),
-    ],
-)
-def test_the_projects_of_a_classifier(
-    project: str, script: str, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("MODEL_DIR", str(save_classifier(tmp_path / "model")))
-    folder = FOLDER / "scripts" / project
-    release = "0.0.28" if project == "sentiment_service" else None
-    pair = running.Pair(
-        folder / "before" / script,
-        folder / "after" / script,
-        arguments,
-        devices=1,
-        release=release,
-        # The compiler cast matrix products to bfloat16; the migrated side holds bfloat16 weights.
-        numerics=frozenset(["dtype"] if release else []),
-    )
-    found = running.run(pair)
-    assert found.status.fine, _told(found)
+def _save_rows(folder: Path) -> None:
+    from datasets import Dataset
+
+    rows = [[(start + place) % 26 for place in range(8)] for start in range(8)]
+    Dataset.from_list(
+        [{"input_ids": row, "attention_mask": [1] * 8, "labels": row} for row in rows]
+    ).save_to_disk(folder)
 
 
-TRAINING = {
-    "accelerate_loop": (
+TRAINING = ("--logging_steps", "1", "--save_strategy", "no", "--report_to", "none", "--learning_rate", "1e-3")
+READ = frozenset({"input", "logits", "result"})
+PROJECTS = {
+    "accelerate_loop": Project(
         "train.py",
+        ("--model_name_or_path", "model", "--output_dir", "out"),
         "0.4.5",
-        ("--model_name_or_path", "{model}", "--output_dir", "out"),
+        models={"model": save_classifier},
     ),
-    "finetune_classifier": (
+    "classify": Project(
+        "classify.py", ("a fine film", "this long film was dull"), models={"model": save_classifier}, has=READ
+    ),
+    "finetune_classifier": Project(
         "train.py",
+        ("--model_id", "model", "--output_dir", "out"),
         "0.4.5",
-        ("--model_id", "{model}", "--output_dir", "out"),
+        models={"model": save_classifier},
+    ),
+    "mnist_torchrun": Project(
+        "train.py",
+        ("--epochs", "1", "--output", "checkpoints"),
+        devices=2,
+        has=frozenset({"loss", "gradient", "saved", "batch", "weight"}),
+    ),
+    "pair_25": Project("train.py", ("--steps", "2"), devices=2),
+    "sentiment_service": Project(
+        "app.py", ("--once", "a fine film", "good"), "0.0.28", models={"model": save_classifier}, has=READ
+    ),
+    "sft_lora": Project(
+        "finetune.py",
+        ("--model_id", "model", "--output_dir", "out", "--num_train_epochs", "3", *TRAINING),
+        "0.4.3",
+        models={"model": save_llama},
+        files=("recipes.jsonl",),
+        diverges=("batch", "padding counted in the loss, which was a fault"),
+        has=frozenset({"loss", "batch"}),
+    ),
+    "text_and_speech": Project(
+        "app.py",
+        ("recognizer",),
+        "0.4.5",
+        models={
+            "google-t5": lambda folder: save_translator(folder / "t5-small", _PROMPT, spread=0.7),
+            "BAAI": lambda folder: save_sentence_encoder(folder / "bge-small-en-v1.5", _PROMPT),
+            "recognizer": save_recognizer,
+        },
+        has=frozenset({"tokens", "output", "result"}),
+    ),
+    "train_over_files": Project(
+        "main.py",
+        ("--output_dir", "out", "--max_steps", "4", "--per_device_train_batch_size", "2", *TRAINING),
+        "0.4.5",
+        models={"meta-llama": lambda folder: save_llama(folder / "Llama-3.2-1B"), "rows": _save_rows},
+        diverges=("loss", "is L/(L-1) times the old one"),
+        has=frozenset({"loss", "batch"}),
     ),
 }
-"""Training projects whose old sides run here: script, release, arguments."""
-ELSEWHERE = {"mnist_torchrun", "classify", "pair_25", "sentiment_service"}
+RECORDED_WHOLE = {case.before.split("/")[1]: case for case in WHOLE}
 NO_OLD_PROJECT = {
-    "chat": "0.3.0 ignored repetition_penalty, which the new side follows",
-    "orpo": "it needs trl of that time; its committed recording is compared",
+    "chat": "the old decoder fed no streamer, so that its second half is waited for in vain",
+    "orpo": "it needs trl of that time; what its globals held there is compared above",
     "poster_service": "it loads exports with adapters by id, which have no stand-in",
-    "sft_lora": "its stand-in has no fused gate_up_proj, so fewer adapters learn",
-    "text_and_speech": "a translator of random weights writes other tokens in bfloat16",
-    "train_language_model": "Transformers 5 has no --overwrite_output_dir",
-    "train_over_files": "its optimizer held bfloat16, as ZeRO-1 did by default",
-    "weighted_loss": "Transformers 5 has no evaluation_strategy",
+    "traced_embedder": "it takes two scripts, and no numbers are recorded of files",
 }
-"""Projects whose two sides are not compared here, and why; test_training_scripts and test_scripts hold most
-of their new sides against plain code."""
+"""Projects whose two sides are not compared, and why."""
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("project", TRAINING)
-def test_the_training_projects(project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", PROJECTS)
+def test_the_projects(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    model = save_classifier(tmp_path / "model")
-    script, release, arguments = TRAINING[project]
-    folder = FOLDER / "scripts" / project
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    project = PROJECTS[name]
+    data = tmp_path / "data"
+    for path, save in project.models.items():
+        save(data / path)
+    monkeypatch.setenv("MODEL_DIR", "model")
+    folder = FOLDER / "scripts" / name
+    report = _rewritten(folder / "before")
     pair = running.Pair(
-        folder / "before" / script,
-        folder / "after" / script,
-        tuple(each.format(model=model) for each in arguments),
-        devices=1,
-        release=release,
+        folder / "before" / project.script,
+        folder / "after" / project.script,
+        project.arguments,
+        devices=project.devices,
+        release=project.release,
+        numerics=frozenset(each for result in report.results for each in numerics(result)) - {"same"},
         legacy=True,
         timeout=1800,
+        data=(
+            *(data / each for each in project.models),
+            *(folder / "before" / each for each in project.files),
+        ),
     )
     found = running.run(pair)
-    assert {"loss", "gradient", "weight", "learning rate"} <= found.by_quantity().keys()
+    assert project.has <= found.by_quantity().keys()
+    if project.diverges is None:
+        assert found.status.fine, _told(found)
+        return
+    quantity, announced = project.diverges
+    assert found.status is Status.DIVERGED and found.divergence is not None, _told(found)
+    assert found.divergence.quantity == quantity, _told(found)
+    assert any(announced in finding.message for finding in report.findings)
+
+
+def _rewritten(folder: Path) -> Report:
+    """What `rewrite` says of a project today; test_scripts holds the after side to it."""
+    return run.run(files.discover([folder], Settings(), root=folder), Settings(), run.engine())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.nightly) for each in sorted(RECORDED_WHOLE)]
+)
+def test_the_projects_that_were_recorded_whole(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = RECORDED_WHOLE[name]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("MODEL_DIR", "model")
+    save_model(case, tmp_path / "model")
+    out = tmp_path / "after"
+    code = running.record([str(FIXTURES / case.after), *case.arguments], out, CHOICES, cwd=tmp_path)
+    assert code == 0
+    found = compare(read(case.whole), read(out))
     assert found.status.fine, _told(found)
+    assert {"batch", "loss", "gradient", "weight"} <= found.by_quantity().keys()
+
+
+def test_whole_recordings_belong_to_their_scripts() -> None:
+    assert set((RECORDINGS / "whole").iterdir()) == {case.whole for case in WHOLE}
+    for case in WHOLE:
+        assert read(case.whole).first.head["sources"] == sources(FIXTURES / case.before)
 
 
 def test_every_project_is_compared_or_named() -> None:
-    projects = {each.name for each in (FOLDER / "scripts").iterdir() if each.is_dir()}
-    assert projects == TRAINING.keys() | ELSEWHERE | NO_OLD_PROJECT.keys()
+    projects = [*PROJECTS, *RECORDED_WHOLE, *NO_OLD_PROJECT]
+    assert sorted(projects) == sorted(each.name for each in (FOLDER / "scripts").iterdir() if each.is_dir())

@@ -153,6 +153,25 @@ def test_pairs_of_the_configuration(typed: TypedCommand) -> None:
         (("compare", "gone", "gone"), "gone: there is no such recording"),
         (("compare", "gone", "gone", "--output-format", "x"), "x is none of text, json, markdown"),
         (("run", "--configured", "--before", "script.py"), "no scripts are named here"),
+        (("run", "--configured", "--keep", "kept"), "--configured: --keep is not of use"),
+        (
+            ("run", "--before", "script.py", "--after", "script.py", "--data", "gone"),
+            "gone: there is no such",
+        ),
+        (
+            (
+                "run",
+                "--before",
+                "script.py",
+                "--after",
+                "script.py",
+                "--data",
+                "script.py",
+                "--data",
+                "script.py",
+            ),
+            "another one is called script.py",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_told(typed: TypedCommand, arguments: tuple[str, ...], message: str) -> None:
@@ -193,10 +212,25 @@ def test_which_scripts_are_legacy(tmp_path: Path) -> None:
 
 def test_a_side_that_fails_is_no_verdict(typed: TypedCommand) -> None:
     before = _script(typed.folder, "before.py", "import torch\nvalue = torch.ones(1)\n")
-    after = _script(typed.folder, "after.py", "import torch\nraise ValueError\n")
+    after = _script(typed.folder, "after.py", 'import torch\nraise ValueError("no\\nlines")\n')
     found = run(Pair(before, after, devices=1))
     assert found.exit_code == 2
-    assert "ended with rank 0: ValueError" in found.reason
+    assert "ended with rank 0: ValueError: no" in found.reason
+    after.write_text("import torch, sys\nvalue = torch.ones(1)\nsys.exit(3)\n")
+    found = run(Pair(before, after, devices=1))
+    assert found.exit_code == 2
+    assert "before.py ended with exit code 0" in found.reason and found.reason.endswith("with 3")
+
+
+def test_files_that_are_read_by_relative_paths(typed: TypedCommand) -> None:
+    script = _script(
+        typed.folder, "script.py", 'import torch\nvalue = torch.tensor(float(open("rows").read()))\n'
+    )
+    _script(typed.folder, "rows", "3\n")
+    out, _ = typed("run", "--before", script, "--after", script, code=2)
+    assert "FileNotFoundError" in out and "--data NAME links" in out
+    out, _ = typed("run", "--before", script, "--after", script, "--data", "rows", code=0)
+    assert out.startswith("equal")
 
 
 def test_a_side_that_does_not_end(typed: TypedCommand) -> None:
