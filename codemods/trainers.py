@@ -4,7 +4,9 @@
 `TrainingArguments`. What only the legacy stack knew goes; the defaults that the native class has otherwise
 are written out for the release of the project, and what the old one did by mistake is said. Arguments that a
 parser fills keep their defaults in a dataclass of the script. `tensor_parallel_size` arrives at the load of
-the model that is trained. Overrides of hooks get the native signature; an override of a hook that is gone is
+the model that is trained. A loss that is a mean, as those of BERT's heads, is divided by the number of
+micro-batches as before, which Transformers 5 does only where the trainer says that the model takes no
+number of items. Overrides of hooks get the native signature; an override of a hook that is gone is
 marked. Marked are arguments that cannot be seen, pipeline parallelism, and classes that are handed on.
 """
 
