@@ -3,7 +3,8 @@
 They asked for packages, not for devices, and Accelerate and Transformers ask for the same ones. Native
 and legacy `torch_neuronx` share their name, so the answer goes on to tell machines with a Neuron stack
 from others. `find_spec("optimum.neuron")` asks for that package too, wherever only its presence is looked
-at: without Optimum Neuron it would choose another path in silence. Questions about packages that have no
+at: without Optimum Neuron it would choose another path in silence. `"torch_xla" in sys.modules` asks for
+torch_neuronx as well, which torch imports where it is installed. Questions about packages that have no
 native counterpart are left to a person.
 """
 
@@ -13,6 +14,7 @@ import libcst as cst
 
 from neuronmigrate import edits, probes
 from neuronmigrate.codemod import Call, Codemod, Rename
+from neuronmigrate.environment import ANSWERED
 from neuronmigrate.site import Site
 
 codemod = Codemod(__name__)
@@ -58,6 +60,23 @@ def decide(site: Site, call: cst.Call) -> None:
         probes.LEGACY,
         "Optimum Neuron is gone, and the native stack shows by its package, torch_neuronx",
         "; ".join(todo),
+    )
+
+
+@codemod.on(cst.Comparison)
+def decide_loaded(site: Site, asked: cst.Comparison) -> None:
+    """Ask for the module of the native stack that torch imports."""
+    name = probes.loaded(site, asked)
+    if name is None:
+        return
+    site.notes.setdefault(ANSWERED, set()).add(name)
+    group = site.group()
+    group.replace(name, name.with_changes(value=f"{name.quote}torch_neuronx{name.quote}"))
+    group.review(
+        asked,
+        str(name.evaluated_value),
+        "torch imports torch_neuronx by itself where it is installed",
+        "elsewhere, as on a CPU, the answer is the other one now",
     )
 
 

@@ -496,7 +496,8 @@ def _mesh_reduce(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -
     group.replace(call, edits.with_arguments(call.with_changes(func=helper), args))
     forget(site, tag)
     why = "a helper collects the data of all processes and reduces them"
-    _told(site, group, use, call, why, OBJECTS_TODO)
+    # The helper of the runtime sends few sizes.
+    _told(site, group, use, call, why, "" if site.settings.shim else OBJECTS_TODO)
 
 
 def _broadcast(site: Site, use: Use, call: cst.Call, bound: edits.Arguments) -> None:

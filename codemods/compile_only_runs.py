@@ -14,9 +14,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
-from neuronmigrate.environment import ANSWERED
-from neuronmigrate.folding import Folding, Value
-from neuronmigrate.site import Site, Use
+from neuronmigrate.site import Constant, Site, Use
 
 codemod = Codemod(__name__)
 
@@ -32,56 +30,36 @@ READS = frozenset({"os.environ.get", "os.getenv"})
 WHY = "the native device compiles as it runs, so no run is only there to compile"
 
 
-@codemod.uses(ASKS)
-def decide(site: Site, use: Use) -> None:
-    """Mark a question that is passed on; calls are decided for the whole file."""
-    if use.call is None or use.method:
-        site.mark(use.chain, use.name, f"{WHY}, and the function is passed on", "pass `lambda: False`")
-        return
-    site.notes.setdefault(codemod.name, set()).add(use.call)
-    site.settled.add(use)
-
-
-@codemod.once
-def decide_file(site: Site) -> None:
+@codemod.knows
+def know(site: Site) -> None:
     """Answer all questions of a file with no."""
-    known: dict[cst.BaseExpression, Value] = {}
-    found: dict[cst.BaseExpression, str] = {}
-    asked = site.notes.get(codemod.name, set())
     for use in site.uses:
-        if use.call in asked and use.call is not None:
-            known[use.call] = Value(False)
-            found[use.call] = use.name
+        if use.claim in ASKS and use.call is not None and not (use.method or use.stored or use.ambiguous):
+            site.know(use.call, False, use.name, WHY, use)
     for text in site.nodes(cst.SimpleString):
         name = text.evaluated_value
-        if isinstance(name, str) and name in VARIABLES:
-            read = _read(site, text)
-            if read is not None:
-                known[read[0]] = read[1]
-                found[read[0]] = name
-                site.notes.setdefault(ANSWERED, set()).add(text)
-    if not known:
-        return
-    group = site.group(next((each for each in site.uses if each.call in known), None))
-    folded = Folding(site, group, known).fold()
-    for node, name in found.items():
-        todo = next((folded.todo[each] for each in (node, *site.ancestors(node)) if each in folded.todo), "")
-        if todo:
-            group.review(node, name, WHY, todo)
-        else:
-            group.fixed(node, name, WHY)
+        read = _read(site, text) if isinstance(name, str) and name in VARIABLES else None
+        if read is not None:
+            site.know(*read, str(name), WHY)
 
 
-def _read(site: Site, text: cst.SimpleString) -> tuple[cst.BaseExpression, Value] | None:
+@codemod.uses(ASKS)
+def decide(site: Site, use: Use) -> None:
+    """Mark a question that is passed on, or whose answer cannot be folded."""
+    why = "the function is passed on" if use.call is None else "what follows from it was left alone"
+    site.mark(use.whole, use.name, f"{WHY}, and {why}", "write `False`, or pass `lambda: False`")
+
+
+def _read(site: Site, text: cst.SimpleString) -> tuple[cst.BaseExpression, Constant] | None:
     """The expression that reads a variable, and what it gives when the variable is not set."""
     parent = site.parent(text)
     if isinstance(parent, cst.Comparison) and parent.left is text and len(parent.comparisons) == 1:
         target = parent.comparisons[0]
         if site.name_of(target.comparator) == "os.environ":
             if isinstance(target.operator, cst.In):
-                return parent, Value(False)
+                return parent, False
             if isinstance(target.operator, cst.NotIn):
-                return parent, Value(True)
+                return parent, True
         return None
     call = site.parent(parent) if isinstance(parent, cst.Arg) else None
     if not isinstance(call, cst.Call) or site.name_of(call.func) not in READS:
@@ -91,11 +69,11 @@ def _read(site: Site, text: cst.SimpleString) -> tuple[cst.BaseExpression, Value
         return None
     default = bound.value("default")
     if default is None:
-        return call, Value(None)
+        return call, None
     if isinstance(default, cst.SimpleString) and isinstance(default.evaluated_value, str):
-        return call, Value(default.evaluated_value)
+        return call, default.evaluated_value
     if isinstance(default, cst.Integer):
-        return call, Value(int(default.evaluated_value))
+        return call, int(default.evaluated_value)
     if isinstance(default, cst.Name) and default.value in ("True", "False", "None"):
-        return call, Value({"True": True, "False": False, "None": None}[default.value])
+        return call, {"True": True, "False": False, "None": None}[default.value]
     return None

@@ -2,7 +2,8 @@
 
 The native function is `torch.utils.checkpoint.checkpoint`. It wants to be told `use_reentrant`, which was
 True unless something else was said, so that is written out. An assignment that put the old function in
-the place of torch's own goes.
+the place of torch's own goes. A name that gets the one or the other function by the version of torch is
+given torch's own in both branches.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ codemod = Codemod(__name__)
 
 OLD = "torch_xla.utils.checkpoint.checkpoint"
 NEW = "torch.utils.checkpoint.checkpoint"
+codemod.twins[OLD] = NEW
 
 
 @codemod.uses([OLD])
@@ -29,6 +31,11 @@ def decide(site: Site, use: Use) -> None:
             group = site.group(use)
             group.replace_statement(assign)
             group.fixed(use.chain, use.name, "torch's own function stays what it is")
+            return
+        if isinstance(target, cst.Name) and _is_chosen(site, target):
+            group = site.group(use)
+            group.rename(use, NEW, alias=False)
+            group.fixed(use.chain, use.name, "torch's own function, as in the other branch")
             return
     call = use.call
     if call is None or use.method:
@@ -43,9 +50,16 @@ def decide(site: Site, use: Use) -> None:
     ):
         args.append(edits.keyword("use_reentrant", cst.Name("True")))
         site.keywords.append((NEW, "use_reentrant"))
-    group.replace(call, edits.with_arguments(call.with_changes(func=group.ref(NEW)), args))
+    func = call.func if use.twin else group.ref(NEW)
+    group.replace(call, edits.with_arguments(call.with_changes(func=func), args))
     why = "torch's own function, with the old default written out"
     if hidden:
         group.review(call, use.name, why, "pass `use_reentrant=True` unless the mapping says something else")
     else:
         group.fixed(call, use.name, why)
+
+
+def _is_chosen(site: Site, target: cst.Name) -> bool:
+    """Whether another branch gives a name torch's own function."""
+    readers = site.names.references(site.names.bound_by(target)[0])
+    return bool(readers) and all(NEW in site.names.names_of(each).names for each in readers)

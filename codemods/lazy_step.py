@@ -230,7 +230,7 @@ class _Removal:
             return True
         if isinstance(node, (cst.Import, cst.ImportFrom)):
             return self._only_for_steps(node)
-        if not self._holds_step(node):
+        if not self._holds_step(node) or node in self.site.decided:
             return False
         if isinstance(node, cst.Else):
             return self._is_gone(node.body)
@@ -286,7 +286,9 @@ class _Removal:
         for handler in node.handlers:
             for line in handler.body.body:
                 smalls = line.body if isinstance(line, cst.SimpleStatementLine) else [line]
-                if not all(isinstance(small, cst.Pass) or self._is_logging(small) for small in smalls):
+                if not all(
+                    isinstance(small, (cst.Pass, cst.Raise)) or self._is_logging(small) for small in smalls
+                ):
                     return False
         return True
 
@@ -315,13 +317,14 @@ class _Removal:
     def _remove_block(self, group: Group, block: Block) -> str:
         """Empty a block whose owner stays; answers with what is left to look at."""
         owner = self.site.parent(block)
-        if isinstance(owner, cst.Else):
+        around = self.site.parent(owner) if isinstance(owner, cst.Else) else owner
+        if around in self.site.decided:
+            owner = None  # whatever is left of the block takes the place of its test
+        if isinstance(owner, cst.Else) and isinstance(around, cst.If):
             # With its steps the whole clause goes.
-            around = self.site.parent(owner)
-            if isinstance(around, cst.If):
-                self._settle(owner)
-                self._rebuild(group, around, around.with_changes(orelse=None))
-                return ""
+            self._settle(owner)
+            self._rebuild(group, around, around.with_changes(orelse=None))
+            return ""
         if isinstance(owner, cst.If) and isinstance(owner.orelse, cst.Else):
             self._settle(block)
             turned = owner.with_changes(

@@ -80,9 +80,21 @@ def _stays(site: Site, alias: cst.ImportAlias, binding: Binding, name: str) -> s
     if root in site.blocked and not isinstance(site.parent(alias), cst.ImportFrom):
         return f"a string in this file leans on `{site.blocked[root]}`"
     guard = next((around for around in site.ancestors(alias) if isinstance(around, cst.Try)), None)
+    if guard is not None and _still_decides(site, guard, alias):
+        return ""
     if guard is not None and not guarded_try(guard) and not gives_up(site.names, guard):
         return "a `try` around it decides by whether it can be imported"
     return ""
+
+
+def _still_decides(site: Site, guard: cst.Try, alias: cst.ImportAlias) -> bool:
+    """Whether the native package is imported by the same `try`, and so decides in the place of torch_xla."""
+    inside = {
+        imported_name(each): each.node
+        for each in site.names.imports
+        if any(around is guard.body for around in site.ancestors(each.node))
+    }
+    return inside.get("torch_neuronx") is not None and alias in inside.values()
 
 
 def _advice(name: str) -> str:

@@ -162,6 +162,8 @@ def _is_legacy(site: Site) -> bool:
 def _uses_cuda(site: Site) -> bool:
     """Whether a file uses CUDA for anything but bfloat16 and autocast."""
     for node in site.nodes(cst.Attribute):
+        if isinstance(site.parent(node), cst.AssignTarget):
+            continue  # a function that is replaced is not called by that
         name = site.name_of(node) or ""
         if name.startswith("torch.cuda.") and not name.startswith(
             ("torch.cuda.amp", "torch.cuda.is_bf16_supported")

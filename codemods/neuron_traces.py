@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from neuronmigrate import edits
+from neuronmigrate import artefacts, edits
+from neuronmigrate.artefacts import Artefact
 from neuronmigrate.codemod import Call, Codemod
 from neuronmigrate.effects import forget
 from neuronmigrate.flow import Producer, UseKind
@@ -29,7 +30,7 @@ from neuronmigrate.loads.family import clusters, is_annotation, reached_by_call
 from neuronmigrate.moving import Convention, model_of, move_call
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
-from neuronmigrate.traces import builder, is_read_later, path_text, same_path, standing
+from neuronmigrate.traces import builder, is_read_later, path_shape, path_text, same_path, standing
 
 codemod = Codemod(__name__)
 
@@ -228,7 +229,8 @@ def _decide_file(site: Site) -> None:
 
 def _decide_checkpoints(site: Site, made: Sequence[Made]) -> None:
     """Load what is traced as it was loaded then: Transformers 5 has another default and lacks an option."""
-    if not any(binding.target.partition(".")[0] == "torch_neuronx" for binding in site.names.imports):
+    imported = {binding.target.partition(".")[0] for binding in site.names.imports}
+    if not (site.project.traces and site.project.concerns(site.path)) and "torch_neuronx" not in imported:
         return
     traced = {
         producer.node
@@ -242,7 +244,7 @@ def _decide_checkpoints(site: Site, made: Sequence[Made]) -> None:
             continue
         group = site.group()
         loads = edits.code_of(call.func).endswith("from_pretrained")
-        new = _as_loaded(group, call, loads and call in traced)
+        new = _as_loaded(group, call, call in traced, loads)
         if new is call:
             continue
         group.replace(call, new)
@@ -271,7 +273,7 @@ def _loads_checkpoint(name: str | None) -> bool:
 _NO_MODELS = ("Config", "Extractor", "Processor", "Tokenizer", "TokenizerFast")
 
 
-def _as_loaded(group: Group, call: cst.Call, traced: bool) -> cst.Call:
+def _as_loaded(group: Group, call: cst.Call, traced: bool, loads: bool) -> cst.Call:
     """A load of a checkpoint as it was meant under Transformers 4; the call itself where it says so."""
     if any(arg.star for arg in call.args):
         return call
@@ -284,7 +286,8 @@ def _as_loaded(group: Group, call: cst.Call, traced: bool) -> cst.Call:
             args.append(arg.with_changes(keyword=cst.Name("return_dict"), value=cst.Name("False")))
         elif edits.code_of(arg.value) not in ("True", "False"):
             return call
-    if traced and not told.keys() & {"dtype", "torch_dtype", "quantization_config"}:
+    traced = traced or "torchscript" in told
+    if loads and traced and not told.keys() & {"dtype", "torch_dtype", "quantization_config"}:
         args.append(edits.keyword("dtype", group.expression("torch.float32")))
     return call if args == list(call.args) else edits.with_arguments(call, args)
 
@@ -370,9 +373,24 @@ def _kind(site: Site, func: cst.BaseExpression) -> tuple[bool, str]:
             if site.names.class_of(producer.node) is not None:
                 return True, "a method is traced, whose weights its object keeps"
             return True, ""
+        if producer.called and producer.name == "functools.partial":
+            inner = producer.node.args[:1] if isinstance(producer.node, cst.Call) else ()
+            if inner and not inner[0].star and _is_function(site, inner[0].value):
+                return True, ""
+            return True, "a model is traced with some of its arguments filled in"
     if isinstance(func, cst.Attribute) and func.attr.value in ("forward", "encode", "decode", "generate"):
         return True, "a method is traced, whose weights its object keeps"
     return False, ""
+
+
+def _is_function(site: Site, value: cst.BaseExpression) -> bool:
+    """Whether a value is a function, of torch or of this file."""
+    if (site.name_of(value) or "").startswith("torch."):
+        return True
+    producers = site.flow.origin_of(value).producers
+    return bool(producers) and all(
+        isinstance(each.node, (cst.FunctionDef, cst.Lambda)) and not each.called for each in producers
+    )
 
 
 def _loads(site: Site) -> Iterator[Made]:
@@ -385,7 +403,9 @@ def _loads(site: Site) -> Iterator[Made]:
         bound = edits.arguments(call, ("f", "map_location", "_extra_files"))
         made = Made(call, path=bound.value("f"))
         if not concerned and not (
-            made.path and site.project.traces_at(path_text(site, made.path), site.path)
+            made.path
+            and site.project.traces
+            and site.project.traces_at(path_shape(site, made.path), site.path)
         ):
             continue
         given = set(bound.by_name) - {"f", "map_location"}
@@ -470,22 +490,39 @@ def _reached(site: Site, made: Made) -> set[object]:
 def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExpression]]) -> None:
     """Find the trace whose file is loaded, and how its model is built."""
     assert made.path is not None, "a load without a path is refused"
-    writers = [writer for writer, path in saved if same_path(site, path, made.path)]
     made.built = standing(site, made.call)
     if made.built is not None:
         made.in_place = True
         return
+    writers = [writer for writer, path in saved if same_path(site, path, made.path)]
+    shape = path_shape(site, made.path)
+    elsewhere = [] if writers else list(site.project.traces_at(shape, site.path))
     if not writers:
-        elsewhere = site.project.traces_at(path_text(site, made.path), site.path)
+        writers = [writer for writer, path in saved if artefacts.alike(path_shape(site, path), shape)]
+        unseen = not shape.strip("*/")
+        if not writers and not elsewhere and unseen and len(saved) == 1:
+            writers = [saved[0][0]]
+        elif not writers and not elsewhere and not saved:
+            beside = site.project.traces_beside(site.path)
+            elsewhere = [each for each in beside if unseen or not each.folder.strip("*/")]
+        if len({edits.code_of(writer.call) for writer in writers}) == 1:
+            line = site.positions.span(writers[0].call).line
+            made.left.append(f"check that the file is the one of line {line}")
+    if not writers:
         codes = {each.checkpoint for each in elsewhere}
-        if len(codes) == 1 and not elsewhere[0].unseen:
+        if len(codes) == 1 and not elsewhere[0].unseen and _is_reached(site, elsewhere[0]):
             made.code = elsewhere[0].checkpoint
-            made.left.append(f"check that it is built as in {elsewhere[0].place}")
+            made.left.append(
+                f"check that the file is that of {elsewhere[0].place}, and the model built alike"
+            )
         elif elsewhere:
             code = " ".join(elsewhere[0].checkpoint.split())
             made.refused = f"{elsewhere[0].place} traces `{code}` and saves its weights there now"
         else:
             made.refused = "nothing here says what the file was traced from"
+        return
+    if len({edits.code_of(writer.call) for writer in writers}) > 1:
+        made.refused = "several files are saved here that it may be"
         return
     writer = writers[0]
     if writer.refused or writer.is_function:
@@ -502,6 +539,14 @@ def _settle_load(site: Site, made: Made, saved: Sequence[tuple[Made, cst.BaseExp
     else:
         line = site.positions.span(writer.call).line
         made.refused = f"the model of line {line}, whose weights are in the file now, cannot be built here"
+
+
+def _is_reached(site: Site, saved: Artefact) -> bool:
+    """Whether what builds a model can be imported from here: a library, or a module beside this one."""
+    root = saved.checkpoint.partition("(")[0].partition(".")[0]
+    roots, path = site.project.roots, saved.place.rpartition(":")[0]
+    of_project = root in {name.partition(".")[0] for name in site.project.names.values()}
+    return not of_project or roots.get(site.path) == roots.get(path)
 
 
 # Rewriting.
@@ -606,12 +651,12 @@ def _words(site: Site, value: cst.BaseExpression) -> list[str] | None:
 
 def _write_load(site: Site, group: Group, made: Made, compile_name: cst.Name) -> None:
     assert made.path is not None
-    model, copied = made.built or (group.expression(made.code), False)
+    model, copied = made.built or (_built_from(group, made.code), False)
     if isinstance(model, cst.Call) and (
         _loads_checkpoint(made.code.partition("(")[0]) or made.loads_checkpoint
     ):
         loads = (made.code.partition("(")[0] or edits.code_of(model.func)).endswith("from_pretrained")
-        model = _as_loaded(group, model, loads)
+        model = _as_loaded(group, model, True, loads)
     if made.in_place:
         forget(site, made.path)
     else:
@@ -621,6 +666,19 @@ def _write_load(site: Site, group: Group, made: Made, compile_name: cst.Name) ->
         args = [cst.Arg(model), cst.Arg(made.path)]
         model = edits.with_arguments(made.call.with_changes(func=weights), args)
     group.replace(made.call, cst.Call(compile_name, [cst.Arg(model)]))
+
+
+def _built_from(group: Group, code: str) -> cst.BaseExpression:
+    """The code that another file builds a model with, here: a call of something that can be imported."""
+    call = edits.expression(code)
+    assert isinstance(call, cst.Call), "what builds a model is a call"
+    args = [
+        arg.with_changes(value=group.ref(edits.code_of(arg.value)))
+        if isinstance(arg.value, cst.Attribute)
+        else arg
+        for arg in call.args
+    ]
+    return call.with_changes(func=group.ref(edits.code_of(call.func)), args=args)
 
 
 def _write_call(site: Site, group: Group, call: cst.Call, convention: Convention, to_device: cst.Name) -> str:
@@ -665,7 +723,10 @@ _FUNCTIONS = frozenset(
 
 def _gives_tensor(site: Site, call: cst.Call) -> bool:
     """Whether what is done with the output shows that it is one tensor."""
-    for use in site.flow.uses_of(call).uses:
+    uses = site.flow.uses_of(call).uses
+    if any(use.kind in (UseKind.ITERATED, UseKind.SUBSCRIPT) for use in uses):
+        return False  # it may as well be a tuple
+    for use in uses:
         parent = site.parent(use.node)
         if isinstance(parent, cst.Attribute) and parent.value is use.node:
             if parent.attr.value in _OF_TENSORS:

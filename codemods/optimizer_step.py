@@ -77,6 +77,7 @@ def {name}(optimizer, **arguments):
     {reduce}(optimizer)
     return optimizer.step(**arguments)
 '''
+CLIPS = frozenset({"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_value_"})
 CUT = "the native device runs each operation when it is called, so only the step itself is left"
 GROUPS_TODO = (
     "let every process create all groups with `dist.new_group(ranks)`, all-reduce each `param.grad` over its "
@@ -124,6 +125,11 @@ def decide(site: Site, use: Use) -> None:
     if use.claim == REDUCE:
         why = who or "a helper averages the gradients over all processes as before"
     clocks = synchronize_clocks(site, group, call)
+    clip = _clip_before(site, call) if who else ""
+    if clip and "Accelerate" in who:
+        todo = f"{clip} saw the gradients of one process, and sees their averages now: they are smaller"
+    elif clip and "averages" in who:
+        why += f"; {clip} sees the averages, as it did"
     left = "; ".join(each for each in (todo, clocks) if each)
     numerics = Numerics.SAME if who.startswith("one process") else Numerics.REORDERED
     if left:
@@ -266,6 +272,17 @@ def _who_averages(site: Site, optimizer: cst.BaseExpression) -> tuple[str, str]:
     if runs_alone(site):
         return "one process has nothing to average", ""
     return "", ""
+
+
+def _clip_before(site: Site, call: cst.Call) -> str:
+    """The call that clips gradients in the function of a step, above it."""
+    function, line = site.names.function_of(call), site.positions.span(call).line
+    for name, each in _named_calls(site):
+        if name in CLIPS and site.names.function_of(each) is function:
+            where = site.positions.span(each).line
+            if where <= line:
+                return f"`{name.rpartition('.')[2]}` in line {where}"
+    return ""
 
 
 def _named_calls(site: Site) -> list[tuple[str, cst.Call]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import libcst as cst
 
 from neuronmigrate import edits
-from neuronmigrate.codemod import Call, Codemod, Rename
+from neuronmigrate.codemod import Call, Codemod, Drop, Rename
 from neuronmigrate.helpers import clip_helper
 from neuronmigrate.meshes import dimension_of, mesh_of
 from neuronmigrate.plan import Numerics
@@ -43,6 +43,11 @@ codemod.symbol(
     because="a model moves in place, sharded or not",
 )
 codemod.symbol(
+    f"{NXD}.parallel_layers.pad.get_number_of_extra_heads",
+    Call("-{n_head} % {tp_degree}", args=("n_head", "tp_degree")),
+    because="it is what the next multiple lies above",
+)
+codemod.symbol(
     f"{NXD}.parallel_layers.utils.divide",
     Call("{numerator} // {denominator}", args=("numerator", "denominator")),
     because="plain division without a rest; torch refuses sizes that do not fit",
@@ -58,6 +63,11 @@ codemod.symbol(
     because="it asked for the newer of two runtimes of torch_xla",
 )
 codemod.symbol(
+    f"{NXD}.parallel_layers.utils.is_torch_version_greater_than_2",
+    Call("True"),
+    because="the native stack begins at torch 2.13",
+)
+codemod.symbol(
     f"{NXD}.parallel_layers.utils.move_model_to_device",
     Call("{model}.to({device})", args=("model", "device")),
     because="a model moves in place, sharded or not",
@@ -68,14 +78,36 @@ codemod.symbol(
     because="it asked for torch 2.0, and the native stack begins at 2.13",
 )
 codemod.symbol(
+    f"{NXD}.parallel_layers.utils.set_tensor_model_parallel_attributes",
+    Drop(),
+    because="only NxD reads these attributes; a sharded parameter is a DTensor",
+)
+codemod.symbol(
+    f"{NXD}.parallel_layers.utils.split_tensor_along_last_dim",
+    Call("torch.chunk({tensor}, {num_partitions}, dim=-1)", args=("tensor", "num_partitions")),
+    because="torch has the same for sizes that can be divided",
+)
+codemod.symbol(
     f"{NXD}.utils.activation_checkpoint.apply_activation_checkpointing",
     Rename(f"{WRAPPER}.apply_activation_checkpointing"),
     because="torch has the same function",
 )
 codemod.symbol(
+    f"{NXD}.utils.cpu_mode",
+    Call("not torch.accelerator.is_available()"),
+    because="torch knows whether there is a device",
+    todo="the variable NXD_CPU_MODE decided before; without a device it is True now",
+)
+codemod.symbol(
     f"{NXD}.utils.get_device",
     Call('torch.device("neuron")'),
     because="the native backend registers the device type `neuron`",
+)
+codemod.symbol(
+    f"{NXD}.utils.logger.get_logger",
+    Call("logging.getLogger({name})", args=("name", "rank0_only"), dropped=("rank0_only",)),
+    because="it was a logger of Python with a handler",
+    todo="it wrote to stdout, on rank 0 alone unless told otherwise: configure `logging` so",
 )
 codemod.symbol(
     f"{NXD}.utils.model_utils.get_model_sequential",
@@ -85,6 +117,11 @@ codemod.symbol(
         dropped=("sequential_move_factor",),
     ),
     because="a model moves in place; that the processes of a host did so in turn only spared its memory",
+)
+codemod.symbol(
+    f"{NXD}.utils.model_utils.init_on_device",
+    Rename("accelerate.init_on_device"),
+    because="NxD takes this function of Accelerate itself where that is installed",
 )
 codemod.symbol(
     f"{NXD}.utils.model_utils.move_model_to_device",

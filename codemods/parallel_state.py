@@ -6,8 +6,7 @@ nobody else asks, else of the module, and the questions become `mesh["tp"].size(
 `mesh["dp"].get_local_rank()` and `mesh["tp"].get_group()`. A file that only asks gets a variable that
 the file with the start has to set, which is a review.
 
-Marked are context and expert parallelism, groups as lists of ranks that no rewritten collective takes,
-and the neighbours in a pipeline.
+Marked are context and expert parallelism, and groups as lists of ranks that no rewritten collective takes.
 """
 
 from __future__ import annotations
@@ -40,10 +39,16 @@ FIRST = f"{STATE}.is_global_rank_zero"
 WHY = "a device mesh counts the ranks in the same order, tensor parallelism fastest"
 INSTEAD = {
     "group": 'mesh["{}"].get_group()',
+    "next_rank": 'dist.get_global_rank(mesh["{0}"].get_group(), (stage + 1) % mesh["{0}"].size())',
+    "prev_rank": 'dist.get_global_rank(mesh["{0}"].get_group(), (stage - 1) % mesh["{0}"].size())',
     "rank": 'mesh["{}"].get_local_rank()',
     "size": 'mesh["{}"].size()',
     "src_rank": 'dist.get_global_rank(mesh["{}"].get_group(), 0)',
 }
+NEIGHBOUR = (
+    "torch.distributed.get_global_rank({{part}}.get_group(), "
+    "({{part}}.get_local_rank() {} 1) % {{part}}.size())"
+)
 
 
 @codemod.uses(STARTS)
@@ -107,6 +112,8 @@ def decide_getter(site: Site, use: Use) -> None:
     template = {
         "group": "{part}.get_group()",
         "rank": "{part}.get_local_rank()",
+        "next_rank": NEIGHBOUR.format("+"),
+        "prev_rank": NEIGHBOUR.format("-"),
         "size": "{part}.size()",
         "src_rank": "torch.distributed.get_global_rank({part}.get_group(), 0)",
     }[what]

@@ -103,8 +103,12 @@ def decide(site: Site, use: Use) -> None:
     started = needs_group(site, call) and _start_group(site, group, alone)
     if started:
         why += ", once the process group that the old processes had by themselves is started"
-    number = "auto" if count is None or edits.code_of(count) == "None" else edits.short(count)
-    todo = f"start the script with `torchrun --nproc-per-node={number}`: without it, it runs as one process"
+    known = count is not None and edits.is_literal(count) and edits.code_of(count) != "None"
+    number = edits.short(count) if count is not None and known else "auto"
+    todo = f"start the script with `torchrun --nproc-per-node={number}`"
+    if count is not None and not known and edits.code_of(count) != "None":
+        todo += f", or what `{edits.short(count)}` gives"
+    todo += ": without it, it runs as one process"
     wanting = _lines(
         site, [each for each, when in starts.items() if when is When.ALWAYS and _wants_torchrun(site, each)]
     )

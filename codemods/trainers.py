@@ -54,7 +54,8 @@ def decide_rest(site: Site) -> None:
     unit = unit_of(site)
     for training in unit.trainings:
         if training.derived:
-            deciding.train(unit, unit.use_of(training.name, training.call), training)
+            use = unit.use_of(training.name, training.call, partial=training.partial)
+            deciding.train(unit, use, training)
     hooks.derived_further(unit)
     hooks.callbacks(unit)
     hooks.constructed_arguments(unit, deciding.construct)

@@ -125,7 +125,7 @@ def _load(unit: Unit, use: Use, call: cst.Call, native: str) -> None:
     load.args += split.argument(site, group, f"{native}.from_pretrained")
     group.rename(use, native)
     new = edits.with_arguments(call, load.args)
-    group.replace(call, edits.wrapped(new, call, site.module.default_indent))
+    group.replace(call, new)
     written = {arg.keyword.value for arg in load.args if arg.keyword}
     site.keywords += [
         (f"{native}.from_pretrained", each) for each in ("attn_implementation", "dtype") if each in written

@@ -360,6 +360,10 @@ class _Strings:
         if indexed is not None:
             site.mark(node, '"xla"', f"`{edits.short(indexed)}` asks for a device by its index", INSTEAD)
             return
+        beside = self._indexed_beside(ends)
+        if beside is not None:
+            site.mark(node, '"xla"', f"it stands for one device beside `{edits.short(beside)}`", INSTEAD)
+            return
         compared = []
         for comparison, side in ends.compared:
             partner = self._partner(comparison, side)
@@ -396,6 +400,17 @@ class _Strings:
             group.review(node, '"xla"', why, todo, numerics=numerics)
         else:
             group.fixed(node, '"xla"', why, numerics=numerics)
+
+    def _indexed_beside(self, ends: _Ends) -> cst.BaseExpression | None:
+        """A device with an index that may come to the same place: both have to change together."""
+        for arg in (*ends.devices, *ends.likely):
+            for made in self.site.flow.origin_of(arg.value).producers:
+                node = made.node
+                if isinstance(node, cst.SimpleString) and _INDEXED.fullmatch(_text(node)):
+                    return node
+                if isinstance(node, cst.FormattedString) and _starts_with_index(node):
+                    return node
+        return None
 
     def _partner(self, comparison: cst.Comparison, side: cst.BaseExpression) -> cst.SimpleString | None:
         """The `"xla"` that a value is compared with."""

@@ -2,7 +2,8 @@
 
 Counts of devices are asked of `torch.accelerator`, a tensor's place of its device. The optimizers without
 host synchronisation are torch's own, a helper does what `xm.send_cpu_data_to_device` did, and a replication
-that is set up, or a package's own seed of dropout, goes.
+that is set up goes. Where an answer is known, such as that of `xr.using_pjrt()`, the branch that stays takes
+the place of the question.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from neuronmigrate.site import Site, Use
 codemod = Codemod(__name__)
 
 SEND = "torch_xla.core.xla_model.send_cpu_data_to_device"
+NOW = "torch_xla.test.test_utils.now"
 PARAMETERS = ("datas", "device", "input_sharding")
 """Of torch_xla 2.9 (torch_xla/core/xla_model.py)."""
 SENT = '''\
@@ -137,6 +139,22 @@ codemod.symbol(
     Call("True"),
     because="it was always so since torch_xla 2.1",
 )
+
+
+@codemod.uses([NOW])
+def decide_now(site: Site, use: Use) -> None:
+    """Show the time of day."""
+    call = use.call
+    bound = edits.arguments(call, ("format",)) if call is not None and not use.method else None
+    if call is None or bound is None or bound.spread or bound.extra:
+        site.mark(
+            use.chain, use.name, "it is passed on, not called", 'pass `lambda: time.strftime("%H:%M:%S")`'
+        )
+        return
+    group = site.group(use)
+    shape = bound.value("format") or edits.string("%H:%M:%S")
+    group.replace(call, group.expression("time.strftime({shape})", shape=shape))
+    group.fixed(call, use.name, "the time of day is shown by Python itself")
 
 
 @codemod.uses([SEND])

@@ -39,6 +39,7 @@ _DELIMITED = (
     cst.Return,
     cst.While,
     cst.WithItem,
+    cst.Yield,
 )
 
 
@@ -102,7 +103,9 @@ class _Applier(cst.CSTTransformer):
         self.line: cst.CSTNode | None = None
         """The line whose small statements are being replaced."""
         self.active: set[cst.CSTNode] = set()
-        self.replacing: dict[cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Unindent] = {}
+        self.replacing: dict[
+            cst.CSTNode, edits.Replace | edits.ReplaceStatement | edits.Omit | edits.Unindent
+        ] = {}
         self.carried: dict[cst.CSTNode, list[cst.EmptyLine]] = {}
         self.before: dict[cst.CSTNode, list[Statement]] = {}
         self.after: dict[cst.CSTNode, list[Statement]] = {}
@@ -132,6 +135,11 @@ class _Applier(cst.CSTTransformer):
             return self._line(original_node, updated_node)
         if isinstance(original_node, cst.BaseCompoundStatement):
             assert isinstance(updated_node, cst.BaseCompoundStatement)
+            if isinstance(original_node, (cst.ClassDef, cst.FunctionDef)):
+                updated_node = self._undecorated(original_node, updated_node)
+            if isinstance(original_node, cst.With):
+                updated_node = self._entering(original_node, updated_node)
+            assert edit is None or isinstance(edit, (edits.ReplaceStatement, edits.Unindent))
             return self._compound(original_node, updated_node, edit)
         if isinstance(original_node, cst.SimpleStatementSuite):
             assert isinstance(updated_node, cst.SimpleStatementSuite)
@@ -150,6 +158,8 @@ class _Applier(cst.CSTTransformer):
         if isinstance(new, cst.BaseExpression) and not new.lpar:
             around = self.stack[-1] if self.stack else None
             if isinstance(original, cst.BaseExpression) and original.lpar:
+                if edits.is_atom(new) and _only_for_itself(original, around):
+                    return new
                 return new.with_changes(lpar=original.lpar, rpar=original.rpar)
             if isinstance(new, (cst.Float, cst.Integer)) and not isinstance(around, cst.Attribute):
                 return new
@@ -205,8 +215,9 @@ class _Applier(cst.CSTTransformer):
         if edit is None:
             return self._around(original, [updated])
         leading = getattr(original, "leading_lines", ())
+        footer: list[cst.EmptyLine] = []
         if isinstance(edit, edits.Unindent):
-            new = self._unindented(edit)
+            new, footer = self._unindented(edit)
         else:
             new = self._new_statements(edit, original)
         new = _with_leading_first(new, leading)
@@ -214,11 +225,43 @@ class _Applier(cst.CSTTransformer):
         if is_elif:
             return self._clause(new)
         placed = self._around(original, new)
-        if isinstance(edit, edits.Unindent):
+        if footer:
             # Comments below the last statement of the block go on below it.
-            footer = [line for line in getattr(edit.body, "footer", ()) if line.comment is not None]
             self.carried.setdefault(self.stack[-1], []).extend(footer)
         return placed
+
+    def _undecorated(
+        self, original: cst.ClassDef | cst.FunctionDef, updated: cst.CSTNode
+    ) -> cst.ClassDef | cst.FunctionDef:
+        """The function or class without the decorators that go."""
+        assert isinstance(updated, (cst.ClassDef, cst.FunctionDef))
+        decorators: list[cst.Decorator] = []
+        waiting: list[cst.EmptyLine] = []
+        for decorator, now in zip(original.decorators, updated.decorators, strict=True):
+            if isinstance(self.replacing.get(decorator), edits.Omit):
+                beside = decorator.trailing_whitespace.comment
+                waiting += [line for line in decorator.leading_lines if line.comment is not None]
+                waiting += [cst.EmptyLine(comment=beside)] if beside is not None else []
+            else:
+                decorators.append(now.with_changes(leading_lines=[*waiting, *now.leading_lines]))
+                waiting = []
+        below = [*waiting, *updated.lines_after_decorators]
+        if len(decorators) == len(original.decorators):
+            return updated
+        return updated.with_changes(decorators=decorators, lines_after_decorators=below)
+
+    def _entering(self, original: cst.With, updated: cst.CSTNode) -> cst.With:
+        """The `with` without the contexts that go."""
+        assert isinstance(updated, cst.With)
+        items = [
+            now
+            for item, now in zip(original.items, updated.items, strict=True)
+            if not isinstance(self.replacing.get(item), edits.Omit)
+        ]
+        if len(items) == len(original.items):
+            return updated
+        items[-1] = items[-1].with_changes(comma=original.items[-1].comma)
+        return updated.with_changes(items=items)
 
     def _clause(self, new: list[Statement]) -> cst.CSTNode | cst.RemovalSentinel:
         """What takes the place of an `elif`: another `elif`, an `else`, or nothing."""
@@ -236,6 +279,8 @@ class _Applier(cst.CSTTransformer):
             visited = statement.visit(self)
             several = visited if isinstance(visited, cst.FlattenSentinel) else [visited]
             for each in several:
+                if each is cst.RemovalSentinel.REMOVE:
+                    continue
                 assert isinstance(each, Statement)
                 new.append(each)
         self.active.discard(original)
@@ -257,19 +302,23 @@ class _Applier(cst.CSTTransformer):
         """The comments about a small statement that gets a line of its own."""
         return [cst.EmptyLine(comment=cst.Comment(line)) for line, _ in self.comments.get(small, ())]
 
-    def _unindented(self, edit: edits.Unindent) -> list[Statement]:
+    def _unindented(self, edit: edits.Unindent) -> tuple[list[Statement], list[cst.EmptyLine]]:
+        """The statements of the block, and the comments below the last of them."""
         self.active.add(edit.old)
         body = edit.body.visit(self)
         self.active.discard(edit.old)
         if isinstance(body, cst.SimpleStatementSuite):
-            return [cst.SimpleStatementLine(body=body.body, trailing_whitespace=body.trailing_whitespace)]
+            line = cst.SimpleStatementLine(body=body.body, trailing_whitespace=body.trailing_whitespace)
+            return [line], []
         assert isinstance(body, cst.IndentedBlock)
         new = [statement for statement in body.body if isinstance(statement, Statement)]
+        if new and _is_bare_pass(new[0]) and not _is_bare_pass(edit.body.body[0]):
+            new = []  # all of the block went, and what stands around it needs no `pass`
         beside = body.header.comment
         if beside is not None and new:
-            line = cst.EmptyLine(comment=beside)
-            new[0] = _with_leading(new[0], [line], front=True)
-        return new
+            note = cst.EmptyLine(comment=beside)
+            new[0] = _with_leading(new[0], [note], front=True)
+        return new, [line for line in body.footer if line.comment is not None]
 
     def _around(
         self, original: cst.CSTNode, core: list[Statement]
@@ -304,6 +353,8 @@ class _Applier(cst.CSTTransformer):
                 blank = _APART
                 leading = [*blank, *leading]
                 before[1:] = [_with_leading(helper, blank, front=True) for helper in before[1:]]
+            elif len(self.stack) > 1 and _is_field(before[-1], core[0], self.stack[-2]):
+                leading = [*_APART[:1], *leading]
             before[0] = _with_leading(before[0], blank, front=True)
             core[0] = core[0].with_changes(leading_lines=leading)
         elif before and _is_helper(before[0], block):
@@ -371,6 +422,11 @@ class _Applier(cst.CSTTransformer):
         return updated
 
 
+def _is_bare_pass(node: cst.CSTNode) -> bool:
+    """Whether a line is `pass`, and says nothing beside."""
+    return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], cst.Pass)
+
+
 def _strength(node: cst.CSTNode | None) -> int:
     """How strongly an expression holds together; 9 for what we never leave without parentheses."""
     if isinstance(node, cst.IfExp):
@@ -418,6 +474,13 @@ def _holder(tree: cst.CSTNode, node: cst.CSTNode) -> cst.CSTNode | None:
     return None
 
 
+def _only_for_itself(node: cst.BaseExpression, around: cst.CSTNode | None) -> bool:
+    """Whether parentheses hold together a conditional expression, and nothing is said in them."""
+    spaces = [each.whitespace_after for each in node.lpar] + [each.whitespace_before for each in node.rpar]
+    plain = all(isinstance(each, cst.SimpleWhitespace) for each in spaces)
+    return plain and isinstance(node, cst.IfExp) and isinstance(around, (cst.Arg, cst.Assign))
+
+
 # A helper function stands apart from what is around it.
 _APART = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
 
@@ -432,6 +495,15 @@ def _is_variable(inserted: Statement, below: Statement, block: cst.CSTNode) -> b
         isinstance(inserted, cst.SimpleStatementLine)
         and isinstance(below, (cst.FunctionDef, cst.ClassDef))
         and isinstance(block, cst.Module)
+    )
+
+
+def _is_field(inserted: Statement, below: Statement, around: cst.CSTNode) -> bool:
+    """Whether a field of a class comes to stand above a method."""
+    return (
+        isinstance(inserted, cst.SimpleStatementLine)
+        and isinstance(below, (cst.FunctionDef, cst.ClassDef))
+        and isinstance(around, cst.ClassDef)
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 COMMAND = re.compile(
@@ -313,37 +315,65 @@ def _parsed(raw: bytes) -> ast.Module | None:
         return None
 
 
-def text_of(node: ast.expr, constants: Mapping[str, str]) -> str:
-    """The text of a path that is written out, with `os.path.join` and the like; empty for any other."""
+def text_of(node: ast.expr, constants: Mapping[str, str], unknown: str = "") -> str:
+    """The text of a path that is written out, with `os.path.join` and the like; empty for any other.
+
+    With `unknown` what is known at run time alone stands as that, such as `*`.
+    """
     if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else ""
-    if isinstance(node, ast.Name):
-        return constants.get(node.id, "")
+        return node.value if isinstance(node.value, str) else unknown
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return constants.get(ast.unparse(node), unknown)
     parts: list[str] = []
     if isinstance(node, ast.Call) and not node.keywords:
         called = ast.unparse(node.func)
         if called not in ("os.path.join", "Path", "pathlib.Path", "str", "join"):
-            return ""
-        parts = [text_of(each, constants) for each in node.args]
+            return _by_default(called, node, constants, unknown) if unknown else ""
+        parts = [text_of(each, constants, unknown) for each in node.args]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.Add)):
-        parts = [text_of(node.left, constants), text_of(node.right, constants)]
+        parts = [text_of(node.left, constants, unknown), text_of(node.right, constants, unknown)]
         if isinstance(node.op, ast.Add):
             return "".join(parts) if all(parts) else ""
     elif isinstance(node, ast.JoinedStr):
         parts = [
-            text_of(each.value if isinstance(each, ast.FormattedValue) else each, constants)
+            text_of(each.value if isinstance(each, ast.FormattedValue) else each, constants, unknown)
             for each in node.values
         ]
         return "".join(parts) if all(parts) else ""
-    return str(PurePosixPath(*parts)) if parts and all(parts) else ""
+    return str(PurePosixPath(*parts)) if parts and all(parts) else unknown
+
+
+_ENVIRONMENT = ("environ.get", "getenv", "os.environ.get", "os.getenv")
+
+
+def _by_default(called: str, call: ast.Call, constants: Mapping[str, str], unknown: str) -> str:
+    """What a variable of the environment is when nobody sets it."""
+    if called in _ENVIRONMENT and len(call.args) == 2:
+        return text_of(call.args[1], constants, unknown)
+    return unknown
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two paths, with `*` for what is not known of them, may name the same file.
+
+    They have to agree in what is known, and something has to be known of the file's name.
+    """
+    pairs = list(zip(reversed(PurePosixPath(one).parts), reversed(PurePosixPath(other).parts), strict=False))
+    if not pairs or any(len(each.strip("*")) < 2 for each in pairs[0]):
+        return False
+    return all(a == b or fnmatchcase(a, b) or fnmatchcase(b, a) for a, b in pairs)
 
 
 class _Source:
     """One script, and the names in it that are bound once."""
 
-    def __init__(self, path: str, tree: ast.Module) -> None:
+    def __init__(
+        self, path: str, tree: ast.Module, others: Mapping[str, str] | None = None, unknown: str = ""
+    ) -> None:
+        """`others` are constants of other modules, by their qualified names."""
         self.path = path
         self.tree = tree
+        self.unknown = unknown
         self.imported: dict[str, str] = {}
         """What each imported name stands for."""
         stores: Counter[str] = Counter()
@@ -351,6 +381,8 @@ class _Source:
         for node in ast.walk(tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 module = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
+                if isinstance(node, ast.ImportFrom) and node.level:
+                    continue  # what it stands for depends on the package
                 for alias in node.names:
                     root = alias.name.partition(".")[0]
                     local = alias.asname or (alias.name if module else root)
@@ -365,16 +397,85 @@ class _Source:
                 stores[node.arg] += 1
         self.once = {name: value for name, value in values.items() if stores[name] == 1}
         self.constants: dict[str, str] = {}
+        for qualified, text in (others or {}).items():
+            module, _, constant = qualified.rpartition(".")
+            for local, target in self.imported.items():
+                if target == qualified:
+                    self.constants[local] = text
+                elif target == module:
+                    self.constants[f"{local}.{constant}"] = text
         for _ in range(3):  # constants that are made of constants
+            if unknown:
+                self.constants.update(_options_of(tree, self.constants))
             for name, value in self.once.items():
-                text = text_of(value, self.constants)
-                if text:
+                text = text_of(value, self.constants, unknown)
+                if text and text != unknown:
                     self.constants[name] = text
 
     def qualified(self, node: ast.expr) -> str:
         """The name that a dotted chain stands for if it begins with an import; else empty."""
         first, dot, rest = ast.unparse(node).partition(".")
         return f"{self.imported[first]}{dot}{rest}" if first in self.imported else ""
+
+
+ARGUMENTS = frozenset({"FLAGS", "args", "cli_args", "flags", "opt", "options", "opts", "parser_args"})
+"""Names that what a parser read is mostly given, where a function gets it."""
+
+
+def _options_of(tree: ast.Module, constants: Mapping[str, str]) -> dict[str, str]:
+    """The defaults of command line options, such as `args.output`."""
+    holders = set(ARGUMENTS)
+    defaults: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if isinstance(called, ast.Attribute) and called.attr in ("parse_args", "parse_known_args"):
+                targets = [
+                    each.elts[0] if isinstance(each, ast.Tuple) and each.elts else each
+                    for each in node.targets
+                ]
+                holders.update(each.id for each in targets if isinstance(each, ast.Name))
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "add_argument"
+        ):
+            told = {each.arg: text_of(each.value, constants) for each in node.keywords if each.arg}
+            flags = [text_of(each, {}) for each in node.args]
+            flags = [each for each in flags if each.startswith("--")] or flags
+            name = told.get("dest") or (flags[0].lstrip("-").replace("-", "_") if flags else "")
+            if name and told.get("default"):
+                defaults[name] = told["default"]
+    return {f"{holder}.{name}": text for holder in holders for name, text in defaults.items()}
+
+
+def constants_of(module: str, raw: bytes) -> dict[str, str]:
+    """The paths and names at the top of a module, by their qualified names."""
+    tree = _parsed(raw)
+    if tree is None:
+        return {}
+    top = {
+        target.id
+        for node in tree.body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    known = _Source("", tree, unknown=UNKNOWN).constants
+    return {f"{module}.{name}": text for name, text in known.items() if name in top}
+
+
+UNKNOWN = "*"
+"""What stands in a path for what is known at run time alone."""
+
+
+class Paths(_Source):
+    """What the paths of one script are, as far as it says."""
+
+    @classmethod
+    def of(cls, path: str, code: str, others: Mapping[str, str]) -> Paths:
+        """The paths of a script that parses."""
+        return cls(path, ast.parse(code), others, UNKNOWN)
 
 
 class _Script(_Source):
@@ -536,15 +637,59 @@ _TRACES = frozenset({"torch_neuronx.trace", "torch_neuronx.xla_impl.trace.trace"
 _BUILDERS = ("diffusers.", "sentence_transformers.", "torch.", "transformers.")
 
 
-def from_traces(path: str, raw: bytes) -> tuple[Artefact, ...]:
+def may_trace(raw: bytes) -> bool:
+    """Whether a script may save a traced model."""
+    return b"torch_neuronx" in raw and b"save" in raw
+
+
+def from_traces(
+    path: str, raw: bytes, others: Mapping[str, str], module: str, modules: Collection[str]
+) -> tuple[Artefact, ...]:
     """The files that a script saves a traced model as; the checkpoint is the code that builds the model.
 
-    `unseen` says that the code leans on more than the file of its own: names of the script.
+    `unseen` says that the code leans on more than can be had elsewhere: local names of the script. In a
+    path `*` stands for what is not known of it. `others` are constants of other modules, `module` and
+    `modules` the names of this one and of all of the project.
     """
-    if b"torch_neuronx" not in raw or b"save" not in raw:
-        return ()
     tree = _parsed(raw)
-    return tuple(_Tracer(path, tree).found()) if tree is not None else ()
+    if tree is None:
+        return ()
+    tracer = _Tracer(path, tree, others, UNKNOWN)
+    tracer.builders = (*_BUILDERS, *(f"{each}." for each in modules))
+    tracer.own = {name: f"{module}.{name}" for name in _importable(tree) if _is_module(module)}
+    return tuple(tracer.found())
+
+
+def _is_module(name: str) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split("."))
+
+
+_QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _importable(tree: ast.Module) -> set[str]:
+    """The functions and classes of a script that does nothing when it is imported."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif not _is_quiet(node):
+            return set()
+    return found
+
+
+def _is_quiet(node: ast.stmt) -> bool:
+    """Whether a statement at the top of a module does no work."""
+    if isinstance(node, ast.If):
+        return "__name__" in ast.unparse(node.test)
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+        return all(ast.unparse(each.func) in _PLAIN for each in calls)
+    return isinstance(node, _QUIET) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+_PLAIN = frozenset({*_ENVIRONMENT, "Path", "int", "logging.getLogger", "os.path.join", "pathlib.Path", "str"})
+"""Calls at the top of a module that do no work."""
 
 
 # What names were given, and what names meant there.
@@ -553,6 +698,11 @@ _Given = dict[str, tuple[ast.expr, "_Given"]]
 
 class _Tracer(_Source):
     """The traces of one script, and what it saves them as."""
+
+    builders: tuple[str, ...] = _BUILDERS
+    """What the names of things begin with that other scripts can import."""
+    own: Mapping[str, str] = {}
+    """The functions and classes of this script that others can import."""
 
     def found(self) -> Iterator[Artefact]:
         scopes: list[ast.AST] = [self.tree]
@@ -577,11 +727,14 @@ class _Tracer(_Source):
             model, path = func.value, call.args[0]
         else:
             return
-        if isinstance(path, ast.Name) and path.id in given:
-            path = given[path.id][0]
-        folder = text_of(path, self.constants)
+        known = dict(self.constants)
+        for name, (value, _) in given.items():
+            text = text_of(value, known, UNKNOWN)
+            if text != UNKNOWN:
+                known[name] = text
+        folder = text_of(path, known, UNKNOWN)
         made, given = given.get(ast.unparse(model), (model, given))
-        if not folder or not isinstance(made, ast.Call) or self.qualified(made.func) not in _TRACES:
+        if not isinstance(made, ast.Call) or self.qualified(made.func) not in _TRACES:
             return
         keywords = {each.arg: each.value for each in made.keywords}
         traced = made.args[0] if made.args else keywords.get("func")
@@ -606,18 +759,24 @@ class _Tracer(_Source):
             else:
                 break
         if isinstance(model, ast.Call):
-            name = self.qualified(model.func)
+            name = self.qualified(model.func) or self.own.get(ast.unparse(model.func), "")
             parts = [*model.args, *(each.value for each in model.keywords)]
-            texts = [ast.unparse(each) if _is_literal(each) else "" for each in parts]
-            texts = [
-                text or (repr(known) if (known := text_of(each, self.constants)) else "")
-                for text, each in zip(texts, parts, strict=True)
-            ]
+            texts = [self.elsewhere(each) for each in parts]
             names = ["", *[""] * len(model.args), *(each.arg or "**" for each in model.keywords)][1:]
-            if name.startswith(_BUILDERS) and all(texts) and "**" not in names:
+            if name.startswith(self.builders) and all(texts) and "**" not in names:
                 words = [f"{key}={text}" if key else text for key, text in zip(names, texts, strict=True)]
                 return f"{name}({', '.join(words)})", True
         return ast.unparse(model), False
+
+    def elsewhere(self, value: ast.expr) -> str:
+        """An argument as another file can write it; empty for what only this one knows."""
+        if _is_literal(value):
+            return ast.unparse(value)
+        name = self.qualified(value)
+        if name.startswith(self.builders[len(_BUILDERS) :]):
+            return name
+        known = text_of(value, self.constants, UNKNOWN)
+        return "" if UNKNOWN in known else repr(known)
 
 
 def _where(node: ast.AST) -> tuple[int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,6 +89,9 @@ Calls = Annotated[
 Elements = Annotated[
     int,
     typer.Option(min=16, metavar="N", help="Elements of a tensor that are kept; a sample of larger ones."),
+]
+Steps = Annotated[
+    int, typer.Option(min=0, metavar="N", help="End the script after N optimizer steps.", show_default=False)
 ]
 Devices = Annotated[
     int | None, typer.Option(metavar="N", help="Start N processes with torchrun, one for each device.")
@@ -405,6 +407,7 @@ def record(
     order: Order = "keep",
     calls: Calls = 3,
     elements: Elements = 1 << 16,
+    steps: Steps = 0,
     megabytes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Tensors of one process altogether.")
     ] = 512,
@@ -420,7 +423,7 @@ def record(
     """
     from neuronmigrate.parity import running
 
-    choices = running.Choices(seed, dropout, order, calls, elements, megabytes, resume, initial)
+    choices = running.Choices(seed, dropout, order, calls, elements, megabytes, resume, initial, steps)
     raise typer.Exit(
         running.record(target, out, choices, legacy=legacy, release=from_version, devices=devices)
     )
@@ -468,6 +471,7 @@ def run_pair(
     order: Order = "replay",
     calls: Calls = 3,
     elements: Elements = 1 << 16,
+    steps: Steps = 0,
     keep: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the recordings in this folder.")
     ] = None,
@@ -490,43 +494,31 @@ def run_pair(
     _check_parity_format(output_format)
     from neuronmigrate.parity import running
 
-    choices = running.Choices(seed, dropout, order, calls, elements)
+    common = running.Pair(
+        before or Path(),
+        after or Path(),
+        tuple(arguments or ()),
+        devices=devices,
+        release=from_version,
+        report=report,
+        choices=running.Choices(seed, dropout, order, calls, elements, steps=steps),
+        keep=keep,
+        factor=tolerance,
+        bisect=bisect,
+        timeout=timeout,
+        data=tuple(data or ()),
+    )
     if configured:
         if before or after or arguments:
             raise UserError("--configured: the pairs stand in pyproject.toml; no scripts are named here")
-        of_one = {
-            "devices": devices,
-            "from-version": from_version,
-            "report": report,
-            "keep": keep,
-            "data": data,
-        }
-        for name, value in of_one.items():
+        for name, value in {"keep": keep, "data": data}.items():
             if value:
                 raise UserError(f"--configured: --{name} is not of use here; it belongs to one pair")
-        pairs = [
-            replace(pair, bisect=bisect, timeout=timeout)
-            for pair in running.configured(Path.cwd().resolve(), choices, tolerance)
-        ]
+        pairs = running.configured(Path.cwd().resolve(), common)
     elif before is None or after is None:
         raise UserError("--before and --after: both are needed, or --configured")
     else:
-        pairs = [
-            running.Pair(
-                before,
-                after,
-                tuple(arguments or ()),
-                devices=devices,
-                release=from_version,
-                report=report,
-                choices=choices,
-                keep=keep,
-                factor=tolerance,
-                bisect=bisect,
-                timeout=timeout,
-                data=tuple(data or ()),
-            )
-        ]
+        pairs = [common]
     _print_parity([running.run(pair) for pair in pairs], output_format)
 
 

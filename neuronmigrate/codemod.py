@@ -39,7 +39,8 @@ class Call:
     `template` is an expression in fully qualified names (`torch.device("neuron")`); imports follow from
     it. `{name}` holes are bound from the call through `args`, the legacy parameters in order, of which
     those in `dropped` may be given and go. A call with any other argument, and a use that is not a
-    call, is marked.
+    call, is marked. A template that is a constant, such as `True`, decides what asks for it: the branch
+    that stays takes the place of the question.
     """
 
     template: str
@@ -82,9 +83,12 @@ class Codemod:
         self.doc = ""
         self.symbols: dict[str, Symbol] = {}
         self.use_handlers: dict[str, UseHandler] = {}
+        self.known_handlers: list[SiteHandler] = []
         self.node_handlers: list[tuple[type[cst.CSTNode], Callable[..., None]]] = []
         self.site_handlers: list[SiteHandler] = []
         self.rest_handler: UseHandler | None = None
+        self.twins: dict[str, str] = {}
+        """The native name that does the same, where a branch on versions may choose between the two."""
         self.tables: list[Table] = []
         """What becomes of the arguments of its calls, where it has tables of them."""
 
@@ -125,6 +129,14 @@ class Codemod:
             return handler
 
         return register
+
+    def knows(self, handler: SiteHandler) -> SiteHandler:
+        """Decorate a function that runs once for each file, before anything is decided there.
+
+        It says by `site.know` which expressions have one value natively.
+        """
+        self.known_handlers.append(handler)
+        return handler
 
     def once(self, handler: SiteHandler) -> SiteHandler:
         """Decorate a function that runs once for each file."""

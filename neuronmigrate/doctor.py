@@ -403,7 +403,10 @@ def _cache(machine: Machine) -> Iterator[Check]:
         yield Check("neff cache", Level.WARNING, f"{where} cannot be written", todo)
     else:
         state = "" if folder.exists() else ", not there yet"
-        yield Check("neff cache", Level.OK, f"{where}{state}, {free / 1e9:.0f} GB free")
+        found = f"{where}{state}, {free / 1e9:.0f} GB free"
+        todo = f"make room, or point {name} at another disk: each compiled operation is kept there"
+        full = free < 1e9
+        yield Check("neff cache", Level.WARNING if full else Level.OK, found, todo if full else "")
 
 
 def _emulation(machine: Machine) -> Iterator[Check]:
@@ -458,10 +461,17 @@ def _model_traps(file: Path, settings: Mapping[str, object]) -> list[Check]:
         todo = "load the checkpoint it was made from: no kernel for quantised weights is known of"
         checks.append(Check("model", Level.WARNING, f"quantised ({method})", todo))
     dtype = settings.get("dtype", settings.get("torch_dtype"))
-    if dtype == "float16":
-        todo = "load it with dtype=torch.bfloat16: mixed precision in float16 is refused on the device"
-        checks.append(Check("model", Level.WARNING, "its weights are float16", todo))
+    todo = _DTYPES.get(dtype) if isinstance(dtype, str) else None
+    if todo is not None:
+        checks.append(Check("model", Level.WARNING, f"its weights are {dtype}", todo))
     return checks
+
+
+_DTYPES = {
+    "float16": "load it with dtype=torch.bfloat16: mixed precision in float16 is refused on the device",
+    "float64": "load it with dtype=torch.float32: the device has no 64 bits and computes in 32",
+}
+"""What to do about weights of a dtype."""
 
 
 def _configuration(path: Path) -> tuple[Path, Mapping[str, object]]:

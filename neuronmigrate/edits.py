@@ -30,8 +30,6 @@ _ATOMS = (
     cst.SimpleString,
     cst.Subscript,
 )
-_LONG = 88
-"""A call longer than this does not stay on one line."""
 _NUMBERS = (cst.Integer, cst.Float, cst.Imaginary)
 
 
@@ -68,7 +66,14 @@ class Unindent:
     body: cst.BaseSuite
 
 
-Edit = Replace | ReplaceStatement | Insert | Unindent
+@dataclass(eq=False)
+class Omit:
+    """A decorator, or one of several contexts of a `with`, goes; the comments about it stay."""
+
+    old: cst.Decorator | cst.WithItem
+
+
+Edit = Replace | ReplaceStatement | Insert | Omit | Unindent
 
 
 @dataclass
@@ -106,9 +111,14 @@ def arguments(call: cst.Call, parameters: Sequence[str]) -> Arguments:
     return bound
 
 
+def is_atom(node: cst.BaseExpression) -> bool:
+    """Whether an expression binds tighter than any operator."""
+    return isinstance(node, _ATOMS)
+
+
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:
     """The expression in parentheses, unless it needs none wherever it stands."""
-    if isinstance(node, _ATOMS) or node.lpar:
+    if is_atom(node) or node.lpar:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
@@ -280,29 +290,6 @@ def _with_above(comma: cst.Comma, lines: Sequence[cst.EmptyLine]) -> cst.Comma:
     if not isinstance(space, cst.ParenthesizedWhitespace):
         return comma
     return comma.with_changes(whitespace_after=space.with_changes(empty_lines=lines))
-
-
-def wrapped(call: cst.Call, old: cst.Call, indent: str = "    ") -> cst.Call:
-    """The call with one argument a line, where the old ones shared a line and these would not fit on one."""
-    apart = any(
-        isinstance(arg.comma, cst.Comma)
-        and isinstance(arg.comma.whitespace_after, cst.ParenthesizedWhitespace)
-        for arg in old.args[:-1]
-    )
-    longest = max(map(len, code_of(call).split("\n")))
-    if len(call.args) < 2 or apart or longest <= _LONG or code_of(call) == code_of(old):
-        return call
-    inner = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
-    outer = cst.ParenthesizedWhitespace(indent=True)
-    last = len(call.args) - 1
-    args = [
-        arg.with_changes(
-            comma=cst.Comma(whitespace_after=outer if index == last else inner),
-            whitespace_after_arg=cst.SimpleWhitespace(""),
-        )
-        for index, arg in enumerate(call.args)
-    ]
-    return call.with_changes(args=args, whitespace_before_args=inner)
 
 
 def without_arguments(call: cst.Call, gone: Sequence[cst.Arg]) -> cst.Call:

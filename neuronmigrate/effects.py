@@ -43,6 +43,7 @@ _PROBING = ("accelerate", "diffusers", "optimum", "peft", "torch", "transformers
 _TENSOR_FUNCTIONS = """
     abs exp isfinite isinf isnan is_tensor linalg.norm log max mean min norm numel sqrt sum
 """
+_ASKED = sys.stdlib_module_names | {"packaging"}
 # Legacy questions about the process. They are answered without the other processes.
 _QUESTIONS = """
     device core.xla_model.xla_device debug.metrics.metrics_report debug.metrics.short_metrics_report
@@ -121,4 +122,4 @@ def _only_brings_a_name(site: Site, binding: Binding) -> bool:
     """Whether an import does nothing else, and nobody outside looks for the name."""
     if not binding.target or binding.name in site.exported or site.path.endswith("__init__.py"):
         return False
-    return is_probe(binding.target) or binding.target.partition(".")[0] in sys.stdlib_module_names
+    return is_probe(binding.target) or binding.target.partition(".")[0] in _ASKED

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 import libcst.matchers as m
 
-from neuronmigrate import apply, catalogue, directives, edits, proof, registry, versions
+from neuronmigrate import apply, catalogue, directives, edits, folding, layout, proof, registry, versions
 from neuronmigrate.apply import Comment
 from neuronmigrate.codemod import Codemod
 from neuronmigrate.config import Settings
@@ -36,6 +36,8 @@ from neuronmigrate.site import Answer, Group, Site, Use
 
 LEGACY_IMPORT = "legacy-import"
 """Name under which the engine reports what became of an import."""
+
+_FAULT = "its result failed a check of neuronmigrate, which is a fault of the tool"
 
 
 def migrate(path: str, raw: bytes, project: Project, settings: Settings) -> Result:
@@ -99,8 +101,14 @@ class _File:
         self.positions = Positions(self.module)
         self.restorer = Restorer(raw, self.module, self.positions.code)
         self.ignores = directives.ignores(self.positions.code)
-        flow = Flow(self.names, project.facts_of(path))
-        self.site = Site(path, self.module, self.names, flow, self.positions, project, settings)
+        self._start()
+
+    def _start(self) -> None:
+        """Look at the file with nothing decided yet."""
+        flow = Flow(self.names, self.project.facts_of(self.path))
+        self.site = Site(
+            self.path, self.module, self.names, flow, self.positions, self.project, self.settings
+        )
 
     def result(self, *, second: bool = False) -> Result:
         """Decide, apply and prove."""
@@ -110,17 +118,27 @@ class _File:
         signs = () if self.settings.tpu else self._tpu_signs()
         if signs:
             return self._left_alone(signs)
-        self._decide()
+        folded = self._decide()
         self._refuse_conflicts()
-        built = self._build()
-        problems: list[Problem] = []
-        faults = self._faults(built, second_run=not second)
-        if faults:
-            built, problems = self._without_culprits(faults, second_run=not second)
+        built, problems = self._proven(second=second)
+        if folded is not None and folded.refused:
+            # Without it nothing goes, and whatever would have gone needs an answer of its own.
+            fault = [each for each in problems if folded.refused == _FAULT]
+            self._start()
+            self._decide(fold=False)
+            self._refuse_conflicts()
+            built, problems = self._proven(second=second)
+            problems = [*fault, *problems]
         findings = self._findings(built)
         groups = tuple(self._record(group) for group in self.site.groups)
         after = None if built.after == self.raw else built.after
         return Result(self.path, self.raw, after, tuple(findings), groups, tuple(problems))
+
+    def _proven(self, *, second: bool) -> tuple[_Built, list[Problem]]:
+        """The result of what was decided, without the groups that break a proof."""
+        built = self._build()
+        faults = self._faults(built, second_run=not second)
+        return self._without_culprits(faults, second_run=not second) if faults else (built, [])
 
     def _tpu_signs(self) -> tuple[str, ...]:
         """Why this is code for a TPU; empty when it is not, or uses nothing of torch_xla."""
@@ -141,11 +159,22 @@ class _File:
 
     # Decide
 
-    def _decide(self) -> None:
+    def _decide(self, *, fold: bool = True) -> Group | None:
+        """Let every codemod answer. Answers with the group of what is folded, if anything is."""
         site = self.site
         codemods = registry.load(self.settings.codemods)
         owners = {name: codemod for codemod in codemods for name in codemod.claimed}
         site.uses = tuple(self._uses(owners))
+        folded = None
+        if fold:
+            for codemod in codemods:
+                site.codemod = codemod.name
+                folding.know_rows(site, codemod.symbols)
+                for know in codemod.known_handlers:
+                    know(site)
+            folded = folding.fold(site)
+            if site.gone:
+                self._look_again(owners)
         by_codemod: dict[str, list[Use]] = {}
         for use in site.uses:
             if not use.stored and use.claim in owners:
@@ -154,7 +183,7 @@ class _File:
         for codemod in codemods:
             site.codemod = codemod.name
             for use in by_codemod.get(codemod.name, ()):
-                if use in site.settled or self._is_alias(use):
+                if use in site.settled or self._is_alias(use, codemod):
                     continue
                 before = site.count
                 if use.ambiguous:
@@ -182,13 +211,38 @@ class _File:
             for use in site.uses:
                 if use in answered or use in site.settled:
                     continue
-                if use.claim in owners and self._is_alias(use):
+                if use.claim in owners and self._is_alias(use, owners[use.claim]):
                     continue
                 if use.claim not in owners and use.alias:
                     continue  # the assignment that gives it this name is marked
                 codemod.rest_handler(site, use)
+        if site.gone:
+            self._take_back(folded)
+        return folded
 
-    def _is_alias(self, use: Use) -> bool:
+    def _look_again(self, owners: dict[str, Codemod]) -> None:
+        """See what names stand for without the code that goes."""
+        site = self.site
+        settled = {use.node for use in site.settled}
+        self.names.leave_out(site.gone)
+        site.flow = Flow(self.names, self.project.facts_of(self.path))
+        site.uses = tuple(self._uses(owners))
+        site.settled = {use for use in site.uses if use.node in settled}
+
+    def _take_back(self, folded: Group | None) -> None:
+        """Take back what others than `folded` decided about code that it takes out."""
+
+        def stays(answer: Answer) -> bool:
+            return self.site.gone.isdisjoint([answer.node, *self.names.ancestors(answer.node)])
+
+        self.site.answers[:] = filter(stays, self.site.answers)
+        for group in [each for each in self.site.groups if each is not folded]:
+            left = list(filter(stays, group.answers))
+            if group.answers and not left:
+                self.site.groups.remove(group)
+            group.answers[:] = left
+
+    def _is_alias(self, use: Use, codemod: Codemod) -> bool:
         """Whether a use only gives the name another name: `step = xm.mark_step`. Remembers it if so."""
         if use.call is not None or use.stored:
             return False
@@ -199,8 +253,12 @@ class _File:
         if not isinstance(target, cst.Name) or target.value in self.site.exported:
             return False
         binding = self.names.bound_by(target)[0]
-        if not self.names.references(binding):
+        readers = self.names.references(binding)
+        if not readers:
             return False
+        twin = codemod.twins.get(use.claim)
+        if twin is not None and all(twin in self.names.names_of(each).names for each in readers):
+            return False  # a branch gives the name to the native twin: here it gets that as well
         at_top = binding.scope is self.names.module_scope
         if at_top and self.project.imported_elsewhere(self.path, binding.name):
             return False
@@ -282,7 +340,8 @@ class _File:
                 if back < len(links):
                     claim, node = each, links[-1 - back]
                 break
-        others = sorted(resolved.names - {name})
+        twin = owners[claim].twins.get(claim, "") if claim in owners else ""
+        others = sorted(resolved.names - {name, twin})
         yield Use(
             node=node,
             chain=chain,
@@ -294,6 +353,7 @@ class _File:
             call=parent if isinstance(parent, cst.Call) and parent.func is chain else None,
             stored=stored,
             ambiguous=" or ".join(f"`{each}`" for each in [name, *others]) if others else "",
+            twin=not others and twin in resolved.names,
         )
 
     def _brought_by(self, bindings: Sequence[Binding]) -> Binding:
@@ -384,7 +444,8 @@ class _File:
             removable=lambda binding: binding.node in used and binding.node not in self.site.kept_imports,
         )
         settled = settler.settle()
-        after = self._with_newline(self.restorer.restore(settled.tree))
+        fitted = layout.fit(settled.tree, self.module, self.positions.__contains__)
+        after = self._with_newline(self.restorer.restore(fitted))
         return _Built(
             after, answers, settled.emitted, settled.removed, (*touched, *settled.touched), settled.instead
         )
@@ -608,12 +669,13 @@ class _File:
                 span = self.positions.span(node)
                 first, last = span.line, span.end_line
                 edited.append((self.restorer.original_line(first), self.restorer.original_line(last)))
+        foreign = tuple(name for name in built.emitted if not self.site.project.builds(name))
         faults = list(
             proof.prove(
                 self.raw,
                 built.after,
                 python=self.settings.python,
-                emitted=proof.Emitted(built.emitted, tuple(self.site.keywords)),
+                emitted=proof.Emitted(foreign, tuple(self.site.keywords)),
                 edited=edited,
                 kept=self.site.kept_names | self._kept_imports(),
                 instead=built.instead,
@@ -638,7 +700,7 @@ class _File:
         first, last = self._lines(statement)
         span = self.positions.span(statement)
         if isinstance(statement, (cst.SimpleStatementLine, cst.Try)) or statement in self.site.rebuilt:
-            last = span.end_line + len(getattr(statement.body, "footer", ()))
+            last = span.end_line + len(getattr(_last_block(statement), "footer", ()))
         first -= len(getattr(statement, "leading_lines", ()))
         lines = self.positions.code.splitlines()
         while last < len(lines) and not lines[last].strip():
@@ -672,7 +734,7 @@ class _File:
                 holding.append(group)
         for group in self.site.groups:
             if group not in holding:
-                group.refuse("its result failed a check of neuronmigrate, which is a fault of the tool")
+                group.refuse(_FAULT)
         built = self._build()
         left = self._faults(built, second_run=second_run)
         if left:
@@ -708,6 +770,8 @@ class _File:
         for node in built.removed:
             if node in self.positions:
                 name = next((imported_name(b) for b in self.names.imports if b.node is node), "")
+                if any(each == name or each.startswith(f"{name}.") for each in built.emitted):
+                    continue  # new code needs it, and has it again
                 findings.append(
                     Finding(LEGACY_IMPORT, State.FIXED, self._place(node), name, "nothing uses it any more")
                 )
@@ -780,6 +844,13 @@ def _explained(raw: bytes, message: str, line: int, column: int) -> _Unreadable:
     except (ValueError, RecursionError) as error:
         return _Unreadable(str(error), line, column + 1)
     return _Unreadable(message, line, column + 1)
+
+
+def _last_block(statement: cst.CSTNode) -> cst.CSTNode | None:
+    """The block that a statement ends with."""
+    while isinstance(statement, cst.If) and statement.orelse is not None:
+        statement = statement.orelse
+    return getattr(statement, "body", None)
 
 
 def _is_import(statement: cst.CSTNode) -> bool:

@@ -255,6 +255,16 @@ class ProjectFacts:
         """The classes that a class of the project derives from, the nearest first, those outside as well."""
         return self._bases(self._settled(owner))
 
+    def defines(self, owner: str, method: str) -> bool:
+        """Whether a class of the project, or a class of the project that it derives from, has a method."""
+        found = map(self._split, (self._settled(owner), *self.bases_of(owner)))
+        return any(
+            each is not None
+            and (known := each[0].classes.get(each[1])) is not None
+            and method in known.methods
+            for each in found
+        )
+
     def _bases(self, owner: str) -> Sequence[str]:
         """The classes that a class of the project derives from, the nearest first."""
         order: list[str] = []

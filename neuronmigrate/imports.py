@@ -7,8 +7,9 @@ function, inside an `if`, or behind the environment variables that a script sets
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import libcst as cst
 import libcst.matchers as m
@@ -585,6 +586,7 @@ class Settler:
             assert not isinstance(small.names, cst.ImportStar)
             self.touched += small.names
             result.append(edits.Replace(small, _with_names(small, gone.pop(small, []), wanted)))
+        self._gather(gone)
         for slot in self.slots:
             new = self._lines(slot.wanted)
             at = slot.at if slot.at is not None else next(iter(self.tree.body), None)
@@ -670,6 +672,39 @@ class Settler:
                     merged.setdefault(home, []).append(wanted)
         return merged
 
+    def _gather(self, gone: Collection[cst.CSTNode]) -> None:
+        """Let places among the same imports share one.
+
+        All names move up where only legacy imports that go stand between; else those of a module that the
+        upper place imports from as well.
+        """
+        for first, second in permutations(self.slots, 2):
+            between = self._between(first, second)
+            if not first.wanted or not all(
+                isinstance(each, (cst.Import, cst.ImportFrom)) for each in between
+            ):
+                continue
+            modules = {wanted.module for wanted in first.wanted if wanted.name}
+            alone = all(small in gone for small in between)
+            joining = [
+                wanted for wanted in second.wanted if alone or (wanted.name and wanted.module in modules)
+            ]
+            first.wanted += joining
+            second.wanted = [wanted for wanted in second.wanted if wanted not in joining]
+
+    @staticmethod
+    def _between(first: Slot, second: Slot) -> Sequence[cst.CSTNode | None]:
+        """The small statements from one place down to another; None for a block, or for no way down."""
+        body = getattr(first.block, "body", ())
+        if first.block is not second.block or first.at not in body or second.at not in body:
+            return [None]
+        start, stop = body.index(first.at), body.index(second.at)
+        return [
+            small
+            for statement in body[start : stop + 1]
+            for small in (statement.body if isinstance(statement, cst.SimpleStatementLine) else [None])
+        ] or [None]
+
     def _home(self, slot: Slot, wanted: Wanted) -> cst.ImportFrom | None:
         if not wanted.name:
             return None
@@ -704,9 +739,14 @@ class Settler:
         lines = whole + [
             f"from {module} import {', '.join(by_module[module])}" for module in sorted(by_module)
         ]
+        standard = [line for line in lines if _is_standard(line.split()[1])]
+        others = [line for line in lines if line not in standard]
         new: list[Statement] = []
-        for line in lines:
+        for line in [*standard, *others]:
             new.extend(edits.statements(line + "\n", self.tree))
+        if standard and others:
+            first = new[len(standard)]
+            new[len(standard)] = first.with_changes(leading_lines=[cst.EmptyLine(indent=False)])
         return new
 
 

@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import PurePosixPath
 
 from neuronmigrate import catalogue
@@ -53,6 +54,8 @@ class Launch:
     """The flags behind it, without dashes."""
     place: str
     """`path:line` of its first line."""
+    values: tuple[str, ...] = ()
+    """What each of the flags is given; empty for nothing."""
 
 
 def reads(name: str) -> bool:
@@ -73,12 +76,31 @@ def _launches(path: str, text: str) -> Iterator[Launch]:
     for line in _CONTINUED.sub(lambda match: " \x00", text).split("\n"):
         first = at + 1
         at += 1 + line.count("\x00")
-        words = _words(line.replace("\x00", ""))
+        words = list(_apart(_words(line.replace("\x00", ""))))
         for index, word in enumerate(words):
             if word.endswith(".py"):
-                flags = [each[2:].partition("=")[0] for each in words[index + 1 :] if each.startswith("--")]
-                yield Launch(PurePosixPath(word).name, tuple(flags), f"{path}:{first}")
+                given = list(_flags(words[index + 1 :]))
+                flags, values = (tuple(each[at] for each in given) for at in (0, 1))
+                yield Launch(PurePosixPath(word).name, flags, f"{path}:{first}", values)
                 break
+
+
+def _apart(words: list[str]) -> Iterator[str]:
+    """The words of a command, also where it stands in quotes or as a list."""
+    for word in words:
+        if word.startswith("[") or word.endswith((",", "]")):
+            yield from (each for each in re.split(r"[\[\],]", word) if each)
+        elif re.search(r"\.py\s", word):
+            yield from word.split()
+        else:
+            yield word
+
+
+def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
+    for word, following in zip_longest(words, words[1:], fillvalue="--"):
+        if word.startswith("--"):
+            name, equal, value = word[2:].partition("=")
+            yield name, value if equal or following.startswith("--") else following
 
 
 def _words(line: str) -> list[str]:

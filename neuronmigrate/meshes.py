@@ -52,7 +52,11 @@ ONE_DIMENSION = {
 GETTERS = {
     f"{_STATE}.get_{kind}_{what}": (dimension, what)
     for kind, dimension in ONE_DIMENSION.items()
-    for what in ("group", "rank", "size", *(("src_rank",) if dimension in ("dp", "tp") else ()))
+    for what in (
+        *("group", "rank", "size"),
+        *(("src_rank",) if dimension in ("dp", "tp") else ()),
+        *(("next_rank", "prev_rank") if dimension == "pp" else ()),
+    )
 }
 LAYERS = {
     f"{path}.{layer}": layer
@@ -284,6 +288,8 @@ def made_mesh(
     module.
     """
     name = name_of_mesh(site, group)
+    # Models of other files are sharded over it, so it has a name though nobody here asks for it.
+    site.kept_names.add("mesh")
     function = shares_from(site)
     if function is not None:
         # Above whatever in the function may ask for it already.

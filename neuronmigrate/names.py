@@ -8,7 +8,7 @@ candidates; it is for the asker to leave such a place alone.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -152,6 +152,7 @@ class Names:
         self._references: dict[str, dict[int, list[cst.Name]]] = {}
         self._answers: dict[int, _Answer] = {}
         self._asking: set[int] = set()
+        self._left_out: set[int] = set()
         self._cuts = 0
         self._exported: dict[str, Resolved | None] = {}
 
@@ -259,6 +260,22 @@ class Names:
         scope = self._find(node.value, start)
         if scope is None:
             return ()
+        return self._still(self._reaching(node, start, scope))
+
+    def _still(self, found: tuple[Binding, ...]) -> tuple[Binding, ...]:
+        return tuple(each for each in found if id(each) not in self._left_out) if self._left_out else found
+
+    def leave_out(self, code: Set[cst.CSTNode]) -> None:
+        """From now on, answer as if nothing were bound in this code."""
+        for made in self._walk.bound.values():
+            for each in made:
+                if not code.isdisjoint([each.node, *self.ancestors(each.node)]):
+                    self._left_out.add(id(each))
+        self._references.clear()
+        self._answers.clear()
+
+    def _reaching(self, node: cst.Name, start: Scope, scope: Scope) -> tuple[Binding, ...]:
+        """The bindings that reach a name from the scope that it is found in."""
         if start.frame is not scope.frame:
             return self._all(scope, node.value)
         reached, unbound = self._reach(scope, node.value)
@@ -274,7 +291,8 @@ class Names:
         return found
 
     def _all(self, scope: Scope, name: str) -> tuple[Binding, ...]:
-        return tuple(each for each in scope.bindings.get(name, ()) if each.kind is not Kind.ANNOTATION_ONLY)
+        found = scope.bindings.get(name, ())
+        return self._still(tuple(each for each in found if each.kind is not Kind.ANNOTATION_ONLY))
 
     def _reach(self, scope: Scope, name: str) -> tuple[dict[int, tuple[Binding, ...]], frozenset[int]]:
         """For each load of a name found in a scope: the bindings that reach it, and where none may."""

@@ -13,6 +13,8 @@ _SPEC = "importlib.util.find_spec"
 _SKIP = "pytest.importorskip"
 LEGACY = "optimum.neuron"
 """The package whose presence told machines with a Neuron stack from others."""
+LOADED = frozenset({"torch_xla", "torch_xla.core.xla_model"})
+"""Modules that a script for the legacy stack had imported before it asked."""
 
 
 def asked(site: Site, call: cst.Call) -> cst.SimpleString | None:
@@ -23,6 +25,18 @@ def asked(site: Site, call: cst.Call) -> cst.SimpleString | None:
     if site.name_of(call.func) == _SKIP:
         return name if site.alone(call) is not None else None
     return name if _is_tested(site, call) else None
+
+
+def loaded(site: Site, asked: cst.Comparison) -> cst.SimpleString | None:
+    """The name in `"torch_xla" in sys.modules`, which asks whether the script runs on the legacy stack."""
+    name = asked.left
+    if not isinstance(name, cst.SimpleString) or len(asked.comparisons) != 1:
+        return None
+    only = asked.comparisons[0]
+    is_asked = (
+        isinstance(only.operator, (cst.In, cst.NotIn)) and site.name_of(only.comparator) == "sys.modules"
+    )
+    return name if is_asked and name.evaluated_value in LOADED else None
 
 
 def around(site: Site, call: cst.Call) -> Iterator[tuple[cst.SimpleString, cst.CSTNode]]:

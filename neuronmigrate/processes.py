@@ -177,6 +177,8 @@ def own_starts(site: Site, spawn: cst.Call) -> dict[cst.Call, When]:
     roots |= {each for each in site.ancestors(spawn) if isinstance(each, (cst.FunctionDef, cst.Lambda))}
     found: dict[cst.Call, When] = {}
     for call in site.names.calls:
+        if not site.gone.isdisjoint(site.ancestors(call)):
+            continue
         called = site.name_of(call.func)
         if called in _STARTS or called in _START_BY_THEMSELVES:
             when = When.ALWAYS if called in _START_BY_THEMSELVES else _when(site, call, roots, known, set())

@@ -66,6 +66,8 @@ class Project:
     """The compiled models that its files make or describe."""
     traces: tuple[Artefact, ...] = ()
     """The files that its scripts save traced models as."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Paths and names at the top of modules, where some script saves traced models."""
     launches: tuple[Launch, ...] = ()
     """The lines that start its scripts."""
     loads: Mapping[str, Artefact] = field(default_factory=dict)
@@ -106,9 +108,25 @@ class Project:
         """
         return _nearest(self.artefacts, folder, path)
 
+    def traces_beside(self, path: str) -> tuple[Artefact, ...]:
+        """The traced models that scripts in the folder of a file save."""
+        folder = PurePosixPath(path).parent
+        return tuple(each for each in self.traces if PurePosixPath(each.place).parent == folder)
+
+    def builds(self, name: str) -> bool:
+        """Whether a module of the project has this name: a script builds what it traces with it."""
+        root = name.partition(".")[0]
+        word = re.compile(rf"(?<![\w.'\"]){re.escape(name)}(?![\w.'\"])")
+        return any(word.search(each.checkpoint) for each in self.traces) and any(
+            each.partition(".")[0] == root for each in self.names.values()
+        )
+
     def traces_at(self, file: str, path: str) -> tuple[Artefact, ...]:
-        """What is said about the file of a traced model that a file of the project loads."""
-        return _nearest(self.traces, file, path) if file else ()
+        """What is said about the file of a traced model that a file of the project loads.
+
+        What is not known of either path stands as `*`.
+        """
+        return _nearest(self.traces, file, path, artefacts.alike)
 
     def module_name(self, path: str) -> str:
         """The absolute name under which a file is imported."""
@@ -201,7 +219,21 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
     taken = {name: _taken(project.names[name], name, imports, sources) for name in marked | joined}
     made = _artefacts(root, sources, optimum, paths) if optimum else ()
     started = _launches(root, paths) if optimum else ()
-    traces = tuple(made for name in sorted(marked) for made in artefacts.from_traces(name, sources[name]))
+    tracers = sorted(name for name in marked if artefacts.may_trace(sources[name]))
+    constants = _constants(names, imports, sources) if tracers else {}
+    # What builds a model for `torch.jit` says so: natively it is built without.
+    joined |= {
+        home
+        for name in tracers
+        for home in imports.homes.get(name, ())
+        if b"torchscript" in sources[home] and home.endswith(".py")
+    }
+    modules_of_own = frozenset(names.values())
+    traces = tuple(
+        made
+        for name in tracers
+        for made in artefacts.from_traces(name, sources[name], constants, names[name], modules_of_own)
+    )
     shared = sorted(optimum & imports.importers.keys())
     loads = {load.place: load for name in shared for load in artefacts.loads_of(name, sources[name])}
     return dataclasses.replace(
@@ -212,6 +244,7 @@ def collect(root: Path, paths: Sequence[Path], settings: Settings) -> Project:
         artefacts=made,
         launches=started,
         traces=traces,
+        constants=constants if traces else {},
         loads=loads,
     )
 
@@ -231,9 +264,16 @@ def _artefacts(
     return tuple(dict.fromkeys(found))
 
 
-def _nearest(found: Iterable[Artefact], folder: str, path: str) -> tuple[Artefact, ...]:
+def _nearest(
+    found: Iterable[Artefact],
+    folder: str,
+    path: str,
+    fits: Callable[[str, str], bool] = artefacts.same,
+) -> tuple[Artefact, ...]:
     """Those about a folder or file that stand nearest to the file that loads it."""
-    said = [each for each in found if artefacts.same(each.folder, folder)]
+    said = [each for each in found if fits(each.folder, folder)]
+    # What is known to be the same speaks before what may be.
+    said = [each for each in said if artefacts.same(each.folder, folder)] or said
     here = PurePosixPath(path).parent.parts
     near = {each: _shared(here, PurePosixPath(each.place).parent.parts) for each in said}
     return tuple(each for each in said if near[each] == max(near.values()))
@@ -357,6 +397,16 @@ class _Imports:
                     homes.setdefault(name, set()).add(home)
                     importers.setdefault(home, set()).add(name)
         return cls(asked, homes, importers)
+
+
+def _constants(names: Mapping[str, str], imports: _Imports, sources: Mapping[str, bytes]) -> dict[str, str]:
+    """Paths and names at the top of modules that others import; none on which two modules disagree."""
+    found: dict[str, set[str]] = {}
+    for name in imports.importers:
+        if not name.endswith(".pyi"):
+            for qualified, text in artefacts.constants_of(names[name], sources[name]).items():
+                found.setdefault(qualified, set()).add(text)
+    return {qualified: texts.pop() for qualified, texts in found.items() if len(texts) == 1}
 
 
 def _taken(module: str, name: str, imports: _Imports, sources: Mapping[str, bytes]) -> frozenset[str]:

@@ -22,6 +22,7 @@ from neuronmigrate.positions import Positions
 from neuronmigrate.project import Project
 
 NodeT = TypeVar("NodeT", bound=cst.CSTNode)
+Constant = bool | int | str | None
 
 REF = "_neuronmigrate_ref_"
 FRESH = "_neuronmigrate_new_"
@@ -53,6 +54,8 @@ class Use:
     """Whether the name came through an assignment that gave it another name."""
     ambiguous: str = ""
     """The names it may stand for, in words, when there are several."""
+    twin: bool = False
+    """Whether the only other thing that it may stand for is its native twin."""
 
     @property
     def method(self) -> str:
@@ -63,6 +66,18 @@ class Use:
     def whole(self) -> cst.BaseExpression:
         """The call when there is one, else the name."""
         return self.call or self.chain
+
+
+@dataclass(frozen=True)
+class Known:
+    """What an expression is natively, whoever runs it, and who says so."""
+
+    node: cst.BaseExpression
+    constant: Constant
+    codemod: str
+    found: str
+    why: str
+    use: Use | None = None
 
 
 @dataclass(eq=False)
@@ -184,6 +199,10 @@ class Group:
         self.site.rebuilt.add(old)
         self.edits.append(edits.Unindent(old, body))
 
+    def omit(self, old: cst.Decorator | cst.WithItem) -> None:
+        """Take out a decorator, or one of several contexts of a `with`."""
+        self.edits.append(edits.Omit(old))
+
     def refuse(self, reason: str) -> None:
         """Give up: none of the edits is applied and each finding becomes a mark with this reason."""
         self.refused = self.refused or reason
@@ -297,6 +316,12 @@ class Site:
         self.helpers: dict[str, Helper] = {}
         self.settled: set[Use] = set()
         """Uses that a codemod answered while it looked at another one."""
+        self.known: dict[cst.BaseExpression, Known] = {}
+        """Expressions with one value natively, known before anything else is decided."""
+        self.decided: set[cst.CSTNode] = set()
+        """Statements whose test is such an expression: a branch of them stays, or nothing."""
+        self.gone: set[cst.CSTNode] = set()
+        """Code that no such test leaves standing."""
         self.released: set[cst.CSTNode] = set()
         """Import aliases without a use that may go."""
         self.kept_imports: set[cst.CSTNode] = set()
@@ -396,6 +421,12 @@ class Site:
         self.groups.append(group)
         return group
 
+    def know(
+        self, node: cst.BaseExpression, constant: Constant, found: str, why: str, use: Use | None = None
+    ) -> None:
+        """Say what an expression is natively; what follows from it is folded."""
+        self.known[node] = Known(node, constant, self.codemod, found, why, use)
+
     def mark(self, node: cst.CSTNode, found: str, why: str, todo: str = "", *, comment: bool = True) -> None:
         """Leave a use as it is, with a comment on its statement that says why and what to do."""
         self.answers.append(
@@ -473,6 +504,7 @@ TEMPLATE_ROOTS = frozenset(
         "diffusers",
         "functools",
         "importlib",
+        "logging",
         "math",
         "os",
         "peft",

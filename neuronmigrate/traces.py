@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 
 import libcst as cst
 
-from neuronmigrate import catalogue, edits
+from neuronmigrate import artefacts, catalogue, edits
 from neuronmigrate.artefacts import text_of
 from neuronmigrate.loads.arguments import only_binding
 from neuronmigrate.names import Binding, Kind
@@ -28,6 +29,38 @@ def path_text(site: Site, value: cst.BaseExpression, depth: int = _DEPTH) -> str
     except (SyntaxError, ValueError):
         return ""
     return text_of(parsed.body, {name: text for name, text in constants.items() if text})
+
+
+def path_shape(site: Site, value: cst.BaseExpression) -> str:
+    """A path with `*` for what is known at run time alone; defaults of options count as known."""
+    try:
+        source = artefacts.Paths.of(site.path, site.module.code, site.project.constants)
+    except (SyntaxError, ValueError):
+        return artefacts.UNKNOWN
+    return _shape(site, value, source.constants, _DEPTH)
+
+
+def _shape(site: Site, value: cst.BaseExpression, constants: Mapping[str, str], depth: int) -> str:
+    known = dict(constants)
+    for name in _names(value):
+        given = _given(site, name)
+        if given is not None and depth:
+            known[name.value] = _shape(site, given, constants, depth - 1)
+    try:
+        parsed = ast.parse(edits.code_of(value).strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return artefacts.UNKNOWN
+    return text_of(parsed.body, known, artefacts.UNKNOWN)
+
+
+def _given(site: Site, name: cst.Name) -> cst.BaseExpression | None:
+    """What a name is bound to, or what a parameter is when nothing is passed."""
+    binding = only_binding(site, name)
+    if binding is not None:
+        return binding.value
+    bindings = site.names.bindings_at(name)
+    param = site.parent(bindings[0].node) if len(bindings) == 1 else None
+    return param.default if isinstance(param, cst.Param) else None
 
 
 def same_path(site: Site, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
@@ -178,7 +211,7 @@ def _is_held(site: Site, name: cst.Name, at: cst.CSTNode) -> bool:
     names = site.names
     scope = names.lookup(name.value, at)
     if scope is not names.lookup(name.value, name):
-        return False
+        return _is_passed_alike(site, name, at)
     if scope is None:
         return True  # a builtin
     everywhere = scope.bindings.get(name.value, ())
@@ -203,6 +236,19 @@ def _is_held(site: Site, name: cst.Name, at: cst.CSTNode) -> bool:
         each for each in names.nodes(cst.Del) if names.order_of(each) < last and _deletes(each, name.value)
     ]
     return not between and not gone
+
+
+def _is_passed_alike(site: Site, name: cst.Name, at: cst.CSTNode) -> bool:
+    """Whether a parameter is the same in both functions: `self` of one class, or what a parser read."""
+    scope = site.names.lookup(name.value, at)
+    there = scope.bindings.get(name.value, ()) if scope is not None else ()
+    both = [site.names.bindings_at(name), there]
+    if any(len(each) != 1 or each[0].kind is not Kind.PARAMETER for each in both):
+        return False
+    if name.value in artefacts.ARGUMENTS:
+        return True
+    owner = site.names.class_of(name)
+    return name.value == "self" and owner is not None and owner is site.names.class_of(at)
 
 
 def _deletes(statement: cst.Del, name: str) -> bool:

@@ -11,6 +11,7 @@ an operator or a dtype that the real device lacks, its rounding, its speed, its 
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import functools
 import os
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from tests.forks import Forks
+    from neuronmigrate.parity.forks import Forks
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,18 @@ def run_on_cpu(
 
 @functools.cache
 def _forks() -> Forks:
-    from tests.forks import Forks
+    from neuronmigrate.parity.forks import Forks
 
-    return Forks(Path(__file__), {**os.environ, **_quiet_environment()})
+    forks = Forks([sys.executable, __file__, "--serve"], {**os.environ, **_quiet_environment()})
+    atexit.register(forks.close)
+    return forks
 
 
 def _forked(
     arguments: Sequence[str], cwd: Path, env: Mapping[str, str], processes: int
 ) -> tuple[int, str, str]:
     with tempfile.TemporaryDirectory() as folder:
-        code = _forks().run(arguments, cwd, env, processes, Path(folder))
+        code = _forks().run(arguments, cwd, env, processes, printed=Path(folder))
         out, err = (Path(folder, name).read_text("utf-8") for name in ("stdout", "stderr"))
         return code, out, err
 
@@ -196,7 +199,7 @@ def _plain(value: object) -> object:
 if __name__ == "__main__":
     given = sys.argv[1:]
     if given == ["--serve"]:
-        from tests.forks import serve
+        from neuronmigrate.parity.forks import serve
 
         given = serve()
     sys.exit(main(given))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -182,6 +183,16 @@ def test_the_neff_cache(trn2: Machine, tmp_path: Path) -> None:
     assert only(file, "neff cache").level is Level.WARNING
     address = change(trn2, variables={name: "s3://bucket/cache"})
     assert only(address, "neff cache").level is Level.WARNING
+
+
+def test_a_full_disk(trn2: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=10**8))
+    assert only(trn2, "neff cache").level is Level.WARNING
+
+
+def test_weights_of_64_bits(trn2: Machine, tmp_path: Path) -> None:
+    model = config(tmp_path / "wide", model_type="llama", dtype="float64")
+    assert "its weights are float64" in [each.found for each in said(trn2, "model", model)]
 
 
 def test_emulation(trn2: Machine) -> None:

@@ -17,20 +17,26 @@ torchrun --nproc_per_node 2 scripts/train.py \\
   --zero_1 --bf16=True \\
   --output_dir "$OUT" # all of it
 python prepare.py --size 3 && python train.py --do_train; echo --done
+python plain.py
 """
 
 
 def test_lines_and_flags() -> None:
     assert from_text("run.sh", SHELL) == (
-        Launch("train.py", ("zero_1", "bf16", "output_dir"), "run.sh:3"),
-        Launch("prepare.py", ("size",), "run.sh:6"),
+        Launch("train.py", ("zero_1", "bf16", "output_dir"), "run.sh:3", ("", "True", "$OUT")),
+        Launch("prepare.py", ("size",), "run.sh:6", ("3",)),
+        Launch("plain.py", (), "run.sh:7"),
     )
 
 
 def test_a_job_description_counts() -> None:
     job = b'args:\n  - run: "torchrun train.py --zero_1 False"\n'
-    assert [launch.script for launch in from_text("jobs/train.yaml", job)] == []
-    assert from_text("jobs/train.yaml", job.replace(b'"', b""))[0].flags == ("zero_1",)
+    expected = (Launch("train.py", ("zero_1",), "jobs/train.yaml:2", ("False",)),)
+    assert from_text("jobs/train.yaml", job) == expected
+    assert from_text("jobs/train.yaml", job.replace(b'"', b"")) == expected
+    listed = b'args:\n  command: ["torchrun", "train.py", "--zero_1", "False"]\n'
+    assert from_text("jobs/train.yaml", listed) == expected
+    assert from_text("jobs/train.yaml", listed.replace(b", ", b",")) == expected
 
 
 @pytest.mark.parametrize("name", ["train.py", "README.md", "notes.txt", "run.ipynb"])
@@ -47,6 +53,49 @@ def test_the_line_that_has_to_change_is_named(tmp_path: Path) -> None:
     report = run.run(files.discover([tmp_path], Settings(), root=tmp_path), Settings(), run.engine())
     told = [each.todo for each in report.findings if each.todo.startswith("run.sh")]
     assert told == ["run.sh:5: `--zero_1` is gone, `--warmup_ratio` is `--warmup_steps`"]
+
+
+FLAGS = {
+    "--optim adamw_hf --log_level_replica silent": [
+        "`--optim adamw_hf` is `--optim adamw_torch`",
+        "`--log_level_replica silent` is gone: leave it out",
+    ],
+    "--warmup_ratio 0.1 --warmup_steps 5": [
+        "`--warmup_ratio` is gone: beside `--warmup_steps` it did nothing",
+    ],
+    "--per_gpu_train_batch_size=4 --evaluation_strategy epoch --group_by_length": [
+        "`--per_gpu_train_batch_size` is `--per_device_train_batch_size`",
+        "`--evaluation_strategy` is `--eval_strategy`",
+        "`--group_by_length` is `--train_sampling_strategy group_by_length`",
+    ],
+    "--save_strategy steps --optim adamw_torch --log_level_replica warning": [],
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_flags_and_values_that_changed_are_named(flags: str, tmp_path: Path) -> None:
+    assert _told_of(tmp_path, flags, "0.3.0") == FLAGS[flags]
+
+
+def test_what_never_happened_before_is_named(tmp_path: Path) -> None:
+    (saved, logged) = _told_of(tmp_path, "--save_strategy epoch --logging_strategy epoch", "0.4.5")
+    assert saved == "`--save_strategy epoch` acts now: 0.4.x never saved anything"
+    assert logged == "`--logging_strategy epoch` acts now: 0.4.x never logged anything"
+    assert _told_of(tmp_path, "--save_strategy epoch", "0.3.0") == []
+
+
+def _told_of(folder: Path, flags: str, release: str) -> list[str]:
+    """What is said of the line that starts a script with these flags."""
+    (folder / "requirements.txt").write_text(f"optimum-neuron=={release}\n", "utf-8")
+    (folder / "run.sh").write_text(f"torchrun train.py {flags}\n", "utf-8")
+    (folder / "train.py").write_text(
+        "from optimum.neuron import NeuronHfArgumentParser, NeuronTrainingArguments\n"
+        "(args,) = NeuronHfArgumentParser(NeuronTrainingArguments).parse_args_into_dataclasses()\n",
+        "utf-8",
+    )
+    report = run.run(files.discover([folder], Settings(), root=folder), Settings(), run.engine())
+    told = [part for each in report.findings for part in each.todo.split("; ") if "run.sh:1: " in part]
+    return told[0].removeprefix("run.sh:1: ").split(", ") if told else []
 
 
 @pytest.mark.parametrize(

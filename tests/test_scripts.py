@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from neuronmigrate.config import Settings
 from neuronmigrate.plan import Report, State
 from tests.fixtures_lib import FOLDER, run_of
 from tests.on_cpu import run_on_cpu
-from tests.tiny_models import save_classifier, save_llama
+from tests.tiny_models import save_classifier, save_llama, save_rows
 
 SCRIPTS = sorted(each for each in (FOLDER / "scripts").iterdir() if each.is_dir() and each.name[0] != ".")
 
@@ -94,6 +95,27 @@ def test_the_service_computes_what_plain_code_does(model_dir: Path, monkeypatch:
         assert answer["label"] == ("NEGATIVE" if row[0] > row[1] else "POSITIVE")
 
 
+def test_the_traced_service_computes_what_plain_code_does(
+    model_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the one script saves the other one loads, in a class of a third file."""
+    texts = ["a fine film", "this long film was dull", "good"]
+    folder = FOLDER / "scripts" / "traced_embedder"
+    env = {"MODEL_DIR": str(model_dir), "COMPILED_DIR": str(tmp_path)}
+    run_on_cpu(folder / "after" / "compile_model.py", env=env)
+    assert (tmp_path / "embedder.pt").exists()
+    served = json.loads(run_on_cpu(folder / "after" / "serve.py", *texts, env=env).stdout)
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["plain.py", str(model_dir), *texts])
+    runpy.run_path(str(folder / "plain.py"))
+    plain = json.loads(capsys.readouterr().out)
+    for row, expected in zip(served, plain, strict=True):
+        assert row == pytest.approx(expected, abs=1e-5)
+
+
 def test_the_training_loop_computes_what_plain_code_does(tmp_path: Path) -> None:
     import torch
 
@@ -135,11 +157,10 @@ def llama_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_llama(tmp_path_factory.mktemp("llama"))
 
 
-def _plain_of(name: str, model: Path) -> list[float]:
+def _plain_of(name: str, *given: Path) -> list[float]:
     """The losses that the hand-written plain script of a project prints."""
-    return [
-        float(line) for line in run_on_cpu(FOLDER / "scripts" / name / "plain.py", str(model)).stdout.split()
-    ]
+    ran = run_on_cpu(FOLDER / "scripts" / name / "plain.py", *map(str, given))
+    return [float(line) for line in ran.stdout.split()]
 
 
 def test_the_adapters_learn_what_plain_code_does(llama_dir: Path, tmp_path: Path) -> None:
@@ -174,3 +195,17 @@ def test_preferences_are_learnt_as_plain_code_does(llama_dir: Path, tmp_path: Pa
         folder / "align.py", "--model_id", str(llama_dir), "--output_dir", str(tmp_path / "out"), cwd=folder
     )
     assert ran.values["losses"] == pytest.approx(_plain_of("orpo", llama_dir), rel=1e-4)
+
+
+def test_two_files_train_as_plain_code_does(tmp_path: Path) -> None:
+    model = save_llama(tmp_path / "meta-llama" / "Llama-3.2-1B")
+    rows = save_rows(tmp_path / "rows")
+    options = "--output_dir out --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --max_steps 4"
+    run_on_cpu(
+        FOLDER / "scripts" / "train_over_files" / "after" / "main.py",
+        *f"{options} --learning_rate 1e-3 --logging_steps 1 --save_steps 4 --report_to none".split(),
+        cwd=tmp_path,
+    )
+    state = json.loads((tmp_path / "out" / "checkpoint-4" / "trainer_state.json").read_text("utf-8"))
+    losses = [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+    assert losses == pytest.approx(_plain_of("train_over_files", model, rows), rel=1e-4)

@@ -39,12 +39,15 @@ def test_what_is_imported_exists() -> None:
         assert not result.problems, case.source
         imported |= _imported(result.after or b"")
     assert imported <= OFFERED
-    assert {"DeviceLoader", "reduce_gradients", "to_cpu"} <= imported
+    assert {"DeviceLoader", "gather_object", "reduce_gradients", "to_cpu"} <= imported
 
 
-@pytest.mark.parametrize("name", ["checkpoints", "collectives", "optimizer_step"])
+@pytest.mark.parametrize(
+    "name",
+    ["checkpoints/torchrun", "collectives/torchrun", "optimizer_step/torchrun", "rendezvous/exchange"],
+)
 def test_it_computes_the_same(name: str, tmp_path: Path) -> None:
-    case = next(each for each in cases("before") if each.source == FOLDER / name / "torchrun.before.py")
+    case = next(each for each in cases("before") if each.source == FOLDER / f"{name}.before.py")
     result = migrate("script.py", case.source.read_bytes(), Project.empty(), SHIMMED)
     assert result.after is not None and _imported(result.after)
     script = tmp_path / "script.py"

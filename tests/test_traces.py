@@ -59,12 +59,20 @@ print(model(torch.ones(1, 8))[0].argmax(-1))
             ("net.pt", "torch.nn.Linear(size, 3)", True),
         ),
         ("import torch, torch_neuronx\ntorch.jit.save(torch.jit.trace(net, x), 'net.pt')", None),
-        ("import torch_neuronx\ntorch_neuronx.trace(net, x).save(name)", None),
+        ("import torch_neuronx\ntorch_neuronx.trace(net, x).save(name)", ("*", "net", True)),
+        (
+            "import argparse, os, torch_neuronx\nfrom model import load\n"
+            "parser = argparse.ArgumentParser()\nparser.add_argument('-w', '--weights', default='w.pt')\n"
+            "args = parser.parse_args()\nFOLDER = os.environ.get('FOLDER', 'models')\n"
+            "torch_neuronx.trace(load(args.weights), x).save(f'{FOLDER}/{args.name}.pt')",
+            ("models/*.pt", "model.load('w.pt')", False),
+        ),
         ("import torch_neuronx\ndef broken(:\n  save", None),
     ],
 )
 def test_what_a_script_says(text: str, expected: tuple[str, str, bool] | None) -> None:
-    found = [(made.folder, made.checkpoint, made.unseen) for made in from_traces("a.py", text.encode())]
+    made = from_traces("a.py", text.encode(), {}, "a", ["a", "model"])
+    found = [(each.folder, each.checkpoint, each.unseen) for each in made]
     assert found == ([expected] if expected else [])
 
 

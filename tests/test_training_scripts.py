@@ -55,6 +55,7 @@ def _train(
     import transformers
 
     task = settings.pop("task", "SequenceClassification")
+    divided = settings.pop("divided", False)
     auto = getattr(transformers, f"AutoModelFor{task}")
     model = auto.from_pretrained(folder, dtype=torch.float32)
     arguments = transformers.TrainingArguments(
@@ -75,6 +76,9 @@ def _train(
         "pad": transformers.DataCollatorWithPadding(tokenizer),
     }[collate]
     trainer = transformers.Trainer(model, arguments, collator, list(rows))
+    if divided:
+        # The loss is a mean, and not divided by the number of micro-batches already.
+        trainer.model_accepts_loss_kwargs = False
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
@@ -102,6 +106,7 @@ def test_a_classifier_is_tuned(classifier: Path, tmp_path: Path) -> None:
         1,
         8,
         "pad",
+        divided=True,
         output_dir=str(tmp_path / "plain"),
         gradient_accumulation_steps=2,
         learning_rate=1e-3,

@@ -92,6 +92,16 @@ def save_llama(folder: Path) -> Path:
     return folder
 
 
+def save_rows(folder: Path, vocabulary: int = 24) -> Path:
+    """Save a dataset of eight rows of token ids, each its own labels."""
+    from datasets import Dataset
+
+    ids = [[(3 * row + column) % vocabulary for column in range(8)] for row in range(8)]
+    rows = {"input_ids": ids, "attention_mask": [[1] * 8] * 8, "labels": ids}
+    Dataset.from_dict(rows).save_to_disk(str(folder))
+    return folder
+
+
 def save_translator(folder: Path, words: Sequence[str] = WORDS, spread: float = 2.0) -> Path:
     """Save a T5 with its tokenizer of whole words.
 

@@ -8,7 +8,7 @@ from neuronmigrate.parity.comparison import Setting, Side
 from neuronmigrate.parity.recording import Recording, number
 
 # No number can be judged when these differ: the runs did not do the same thing.
-BREAKING = ("seed", "world", "elements", "dropout", "order")
+BREAKING = ("seed", "world", "elements", "dropout", "order", "steps")
 INFORMING = (
     "arguments",
     "calls",

@@ -33,6 +33,21 @@ class Hunk:
         """Last line in the old side."""
         return self.line + max(len(self.old), 1) - 1
 
+    def by_lines(self) -> Iterator[Lines | Hunk]:
+        """What both sides share, and a hunk for each line that only one has or that is another."""
+        matcher = difflib.SequenceMatcher(None, self.old, self.new, autojunk=False)
+        for tag, a0, a1, b0, b1 in matcher.get_opcodes():
+            if tag == "equal":
+                yield self.old[a0:a1]
+            elif tag == "replace" and a1 - a0 != b1 - b0:
+                yield Hunk(self.path, self.line + a0, self.old[a0:a1], self.new_line + b0, self.new[b0:b1])
+            else:
+                for place in range(max(a1 - a0, b1 - b0)):
+                    # Of what only one side has, the other side has no line.
+                    i, j = min(a0 + place, a1), min(b0 + place, b1)
+                    old, new = self.old[i : min(i + 1, a1)], self.new[j : min(j + 1, b1)]
+                    yield Hunk(self.path, self.line + i, old, self.new_line + j, new)
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -46,6 +61,13 @@ class Difference:
     def hunks(self) -> list[Hunk]:
         """The hunks, in their order."""
         return [piece for piece in self.pieces if isinstance(piece, Hunk)]
+
+    def finer(self, chosen: Collection[Hunk]) -> Difference:
+        """The same difference, with some of the hunks cut by lines. Not every mixture of those is Python."""
+        pieces: list[Lines | Hunk] = []
+        for piece in self.pieces:
+            pieces += piece.by_lines() if isinstance(piece, Hunk) and piece in chosen else [piece]
+        return Difference(self.path, tuple(pieces))
 
     def mixture(self, applied: Collection[Hunk]) -> str:
         """The old version with some of the hunks applied."""

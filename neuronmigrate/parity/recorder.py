@@ -112,6 +112,12 @@ class Options(NamedTuple):
     """Go on with a recording, as a script that goes on from its checkpoint."""
     initial: str = ""
     """A recording whose initial weights the models of this run take."""
+    steps: int = 0
+    """Optimizer steps after which the script is ended; 0 lets it go on."""
+
+
+class Enough(SystemExit):
+    """Ends the script, with exit code 0: what is asked for is recorded."""
 
 
 class Store:
@@ -368,6 +374,8 @@ class Recorder:
         self.reducing: List[torch.nn.Module] = []
         self.process = os.getpid()
         self.rank_at_fork: Optional[str] = None
+        self.spawned = False
+        """Whether this process was started by multiprocessing, and no group of processes is its parent's."""
         self._store: Optional[Store] = None
         if options.resume:
             self._continue()
@@ -410,6 +418,8 @@ class Recorder:
             "initial": bool(self.options.initial),
             "first step": self.step,
         }
+        if self.options.steps:
+            head["steps"] = self.options.steps
         head.update(self.about)
         return head
 
@@ -438,10 +448,14 @@ class Recorder:
         self.rank_at_fork = os.environ.get("RANK")
 
     def _awake(self) -> bool:
-        if not self.active and self.rank_at_fork != os.environ.get("RANK"):
+        if not self.active and (self.rank_at_fork != os.environ.get("RANK") or self._has_own_group()):
             self.active = True
             self.rank_at_fork = None
         return self.active
+
+    def _has_own_group(self) -> bool:
+        # What was forked has its parent's group.
+        return self.spawned and torch.distributed.is_available() and torch.distributed.is_initialized()
 
     # Values
 
@@ -528,6 +542,11 @@ class Recorder:
             self._settle()
             self.store.line(**line)
         return line
+
+    @_quietly
+    def note(self, text: str) -> None:
+        """Record what could not be recorded."""
+        self.store.line(kind="note", text=text)
 
     @_quietly
     def note_event(self, event: str, **fields: object) -> None:
@@ -944,12 +963,13 @@ class Recorder:
     @_quietly
     def saved(self, content: object, target: object, by: str) -> None:
         """The script writes a file."""
-        if not isinstance(target, (str, os.PathLike)):
+        if not isinstance(target, (str, os.PathLike)) or _is_random_state(content):
             return
         name = os.path.basename(os.fspath(target))
-        number = self.counts["save"]
-        self.counts["save"] += 1
         tensors = list(parts_of(content))
+        number = self.counts["save"]
+        # Settings that a Trainer saves between are not what the other side's files are counted by.
+        self.counts["save"] += bool(tensors)
         self.event(
             "save",
             file=str(name),
@@ -1132,6 +1152,11 @@ def shard_of(loader: Any) -> Line:
     return found
 
 
+def _is_random_state(content: object) -> bool:
+    """Whether it is the state of random streams, which newer Trainers save beside a checkpoint."""
+    return isinstance(content, dict) and {"python", "numpy", "cpu"} <= set(content) and len(content) <= 6
+
+
 def results_of(main: Optional[types.ModuleType]) -> Iterator[Tuple[str, object]]:
     """The script's global names that hold numbers, texts, lists of them, or tensors."""
     for name, value in list(vars(main).items()) if main is not None else ():
@@ -1232,8 +1257,11 @@ def versions() -> Dict[str, str]:
 # Hooks
 
 
-def begin(options: Options, about: Optional[Line] = None) -> Recorder:
-    """Seed, hook into torch, and record until the process ends."""
+def begin(options: Options, about: Optional[Line] = None, spawned: bool = False) -> Recorder:
+    """Seed, hook into torch, and record until the process ends.
+
+    One that the script `spawned` is recorded from when on it is one of a group.
+    """
     recorder = Recorder(options, about)
     if options.seed is not None:
         random.seed(options.seed)
@@ -1247,12 +1275,48 @@ def begin(options: Options, about: Optional[Line] = None) -> Recorder:
     _hook_settings(recorder)
     for name, act in _LATER.items():
         after_import(name, functools.partial(act, recorder))
+    _reach_importers(recorder)
+    _watch_programs(recorder)
+    if spawned:
+        recorder.forked()
+        recorder.spawned = True
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=recorder.forked)
     atexit.register(recorder.end)
     # A process of multiprocessing leaves without what atexit holds.
     multiprocessing.util.register_after_fork(recorder, _end_with_process)
     return recorder
+
+
+def _reach_importers(recorder: Recorder) -> None:
+    """Replace functions where libraries that are there already have imported them by name."""
+    ours = {
+        id(usual): (usual, getattr(owner, name))
+        for owner, name, usual in recorder.undo
+        if isinstance(owner, types.ModuleType)
+    }
+    for loaded, module in list(sys.modules.items()):
+        # A module can be None, or any object that a library put there.
+        if loaded.partition(".")[0] in ("torch", "torch_xla") or not hasattr(module, "__dict__"):
+            continue
+        for name, value in list(vars(module).items()):
+            usual, hooked = ours.get(id(value), (None, None))
+            if usual is not None and usual is value:
+                recorder.replace(module, name, hooked)
+
+
+def _watch_programs(recorder: Recorder) -> None:
+    """Say which programs the script starts: their processes are not recorded."""
+
+    def heard(event: str, args: Tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen" and recorder.active and os.getpid() == recorder.process:
+            command = args[1] if isinstance(args[1], str) else " ".join(map(os.fsdecode, args[1]))
+            if re.search(
+                r"torchrun|torch\.distributed|accelerate|deepspeed|xla_dist|python[\d.]* \S+\.py", command
+            ):
+                recorder.note(f"processes of {command[:120]!r}, which the script starts, are not recorded")
+
+    sys.addaudithook(heard)
 
 
 def _end_with_process(recorder: Recorder) -> None:
@@ -1330,9 +1394,12 @@ def _hook_step(recorder: Recorder, kind: Any) -> None:
             return usual(optimizer, *args, **kwargs)
         recorder.before_step(optimizer)
         try:
-            return usual(optimizer, *args, **kwargs)
+            result = usual(optimizer, *args, **kwargs)
         finally:
             recorder.after_step(optimizer)
+        if recorder.options.steps and recorder.step >= recorder.options.steps and not recorder.local.stepping:
+            raise Enough(0)
+        return result
 
     step._recorded = True  # type: ignore[attr-defined]  # a mark of ours
     recorder.replace(kind, "step", step)
@@ -1583,6 +1650,36 @@ def _hook_settings(recorder: Recorder) -> None:
     recorder.replace(kind, "__enter__", entered)
     if recorder.options.dropout != "keep":
         recorder.replace(torch.nn.functional, "dropout", _dropout(recorder))
+    _hook_recomputation(recorder)
+
+
+def _hook_recomputation(recorder: Recorder) -> None:
+    """What is computed once more for the backward pass draws the masks that it drew before."""
+    from torch.utils import checkpoint as owner
+
+    usual = owner.checkpoint
+
+    @functools.wraps(usual)
+    def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        begin: List[int] = []
+
+        @functools.wraps(function)
+        def again(*inputs: Any, **named: Any) -> Any:
+            if not begin:
+                begin.append(recorder.counts["dropout"])
+                return function(*inputs, **named)
+            now, recorder.counts["dropout"] = recorder.counts["dropout"], begin[0]
+            # It is no call of the script's.
+            recorder.local.paused += 1
+            try:
+                return function(*inputs, **named)
+            finally:
+                recorder.local.paused -= 1
+                recorder.counts["dropout"] = now
+
+        return usual(again, *args, **kwargs)
+
+    recorder.replace(owner, "checkpoint", checkpoint)
 
 
 def _in_autocast(device: str) -> bool:
@@ -1636,6 +1733,26 @@ def _later_safetensors(recorder: Recorder, module: Any) -> None:
         return usual(tensors, filename, *args, **kwargs)
 
     recorder.replace(module, "save_file", save_file)
+
+
+def _later_processing(recorder: Recorder, module: Any) -> None:
+    """What a model needs beside its weights: a tokenizer, or a processor of images or sounds."""
+    for name in ("PreTrainedTokenizerBase", "ImageProcessingMixin", "FeatureExtractionMixin"):
+        kind = vars(module).get(name)
+        if kind is not None:
+            recorder.replace(kind, "save_pretrained", _saving(recorder, kind.save_pretrained))
+
+
+def _saving(recorder: Recorder, usual: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(usual)
+    def save_pretrained(processing: Any, *args: Any, **kwargs: Any) -> Any:
+        what = "tokenizer" if hasattr(processing, "vocab_size") else "processor"
+        recorder.note_event(
+            "save", file="", by="save_pretrained", rank=rank_here(), tensors=0, elements=0, keys=[what]
+        )
+        return usual(processing, *args, **kwargs)
+
+    return save_pretrained
 
 
 def _later_clip(recorder: Recorder, module: Any) -> None:
@@ -1692,6 +1809,9 @@ _LATER: Dict[str, Callable[[Recorder, Any], None]] = {
     "neuronmigrate.runtime.legacy.optimum.decoder": _later_generate,
     "neuronmigrate.runtime.legacy.optimum.seq2seq": _later_generate,
     "neuronmigrate.runtime.legacy.optimum.optimizer": _later_clip,
+    "transformers.tokenization_utils_base": _later_processing,
+    "transformers.image_processing_base": _later_processing,
+    "transformers.feature_extraction_utils": _later_processing,
     "safetensors.torch": _later_safetensors,
     "torch_xla.core.xla_model": _later_xla,
     "neuronmigrate.runtime.legacy.xla.model": _later_xla,
@@ -1760,6 +1880,7 @@ def parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--order", choices=("keep", "replay"), default="keep", help="order of shuffled data")
     parser.add_argument("--calls", type=int, default=3, help="calls, steps and batches with their tensors")
     parser.add_argument("--elements", type=int, default=1 << 16, help="elements of a tensor that are kept")
+    parser.add_argument("--steps", type=int, default=0, help="end the script after so many optimizer steps")
     parser.add_argument("--megabytes", type=int, default=512, help="tensors of one process altogether")
     parser.add_argument("--resume", action="store_true", help="go on with the recording in the folder")
     parser.add_argument("--initial", default="", help="a recording whose initial weights are taken")

@@ -160,7 +160,9 @@ def _rank(number: int, folder: Path, paths: list[Path]) -> Rank:
         for line in _lines(path):
             kind = line.get("kind")
             if kind == "recording":
-                head = head or line
+                # A process that starts those of a group is no part of it, and has a recording of its own.
+                if not head or _world(line) > _world(head):
+                    head = line
                 ended = False
             elif kind in ("tensor", "scalar", "result"):
                 values.append(Value(folder, line, len(values) + len(events)))
@@ -174,6 +176,10 @@ def _rank(number: int, folder: Path, paths: list[Path]) -> Rank:
                 ended = True
                 error = str(line.get("error") or "")
     return Rank(number, head, tuple(values), tuple(events), tuple(notes), random, ended, error)
+
+
+def _world(head: Mapping[str, object]) -> float:
+    return number(head.get("world", 1))
 
 
 def _lines(path: Path) -> Iterator[Mapping[str, object]]:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +40,8 @@ class Choices:
     megabytes: int = 512
     resume: bool = False
     initial: Path | None = None
+    steps: int = 0
+    """Optimizer steps after which the script is ended; 0 for none."""
 
     def orders(self, out: Path) -> dict[str, object]:
         """As the processes of the run take them."""
@@ -51,6 +54,7 @@ class Choices:
             "elements": self.elements,
             "megabytes": self.megabytes,
             "resume": self.resume,
+            "steps": self.steps,
             "initial": "" if self.initial is None else str(self.initial.absolute()),
         }
 
@@ -239,8 +243,11 @@ def run(pair: Pair) -> Comparison:
         devices = pair.devices
         if devices is None and asks_for_group(pair.before):
             devices = 2
+        started = time.monotonic()
         before, code = _side(pair, kept, "before", devices)
+        between = time.monotonic()
         after, other = _side(pair, kept, "after", devices)
+        seconds = max(between - started, time.monotonic() - between)
         labels = str(pair.before), str(pair.after)
         first = read(before)
         found = comparing.compare(first, read(after), policy, labels=labels, aligned=aligned(pair, devices))
@@ -257,7 +264,7 @@ def run(pair: Pair) -> Comparison:
         if pair.bisect and found.status is Status.DIVERGED:
             from neuronmigrate.parity.isolate import blame
 
-            return replace(found, blame=blame(pair, first, policy, devices))
+            return replace(found, blame=blame(pair, first, found, policy, devices, seconds))
         return found
 
 
@@ -340,16 +347,33 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def asks_for_group(script: Path) -> bool:
-    """Whether a script, or a module beside it, starts a process group, which one process alone cannot."""
+    """Whether a script, or a module beside it, is made for several processes that it does not start.
+
+    It starts a process group, which one process alone cannot, or the processes that torchrun starts natively.
+    """
+    asks = False
     for path in [script, *script.parent.glob("*.py")]:
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and "init_process_group" in ast.unparse(node.func):
-                return True
-    return False
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                if name in ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn"):
+                    return False
+                asks |= "init_process_group" in name or (_spawns(name) and not _is_one(node))
+    return asks
+
+
+def _spawns(name: str) -> bool:
+    """Whether a function started the processes of torch_xla."""
+    return name in ("xmp.spawn", "torch_xla.launch") or name.endswith("xla_multiprocessing.spawn")
+
+
+def _is_one(call: ast.Call) -> bool:
+    given = [each.value for each in call.keywords if each.arg == "nprocs"] or call.args[2:3]
+    return any(isinstance(each, ast.Constant) and each.value == 1 for each in given)
 
 
 def declared(pair: Pair) -> frozenset[str]:
@@ -387,10 +411,11 @@ def numerics_of(report: Path | None, folders: Collection[Path] = ()) -> frozense
     return frozenset(found - {"same"})
 
 
-def configured(start: Path, choices: Choices, factor: float = 1.0) -> list[Pair]:
+def configured(start: Path, common: Pair) -> list[Pair]:
     """The pairs of [tool.neuronmigrate.parity] that hold for a folder.
 
-    Raises UserError, with file and line, where there is none or one names a script that is not there.
+    What the configuration does not say is as in `common`. Raises UserError, with file and line, where
+    there is no pair or one names a script that is not there.
     """
     from neuronmigrate.config import parity_pairs
 
@@ -403,16 +428,15 @@ def configured(start: Path, choices: Choices, factor: float = 1.0) -> list[Pair]
             if not path.exists():
                 raise UserError(f"{pair.where}: {path}: there is no such file or folder")
         found.append(
-            Pair(
+            replace(
+                common,
                 before=pair.before,
                 after=pair.after,
                 arguments=pair.arguments,
-                devices=pair.devices,
-                release=pair.from_version,
-                report=pair.report,
-                data=pair.data,
-                choices=choices,
-                factor=factor,
+                devices=common.devices if pair.devices is None else pair.devices,
+                release=pair.from_version or common.release,
+                report=pair.report or common.report,
+                data=pair.data or common.data,
             )
         )
     return found

@@ -11,7 +11,7 @@ from neuronmigrate.report.view import Line, printable
 from neuronmigrate.targets import operators
 
 if TYPE_CHECKING:
-    from neuronmigrate.runtime.observe import Note, Observation
+    from neuronmigrate.runtime.observation import Note, Observation
     from neuronmigrate.runtime.places import Place
 
 LINES = 10
@@ -35,13 +35,14 @@ SECTIONS = {
 def text(observation: Observation) -> Iterator[Line]:
     """The totals, the dearest lines, and what to look at."""
     yield ((_title(observation), "bold"),)
+    yield from (((line, ""),) for line in _by_rank(observation))
     if observation.emulated and not observation.calls and not observation.in_graphs:
         yield (("nothing ran on it", "bold yellow"),)
     elif observation.emulated:
         calls = _plural(observation.calls, "operation")
         totals = (
-            f"{calls}, {observation.distinct:,} distinct by shape and dtype (an estimate of compilations), "
-            f"{observation.once:,} of them once"
+            f"{_together(observation)}{calls}, {observation.distinct:,} distinct by shape and dtype "
+            f"(an estimate of compilations), {observation.once:,} of them once"
         )
         yield ((totals, ""),)
         if observation.graphs:
@@ -53,6 +54,7 @@ def text(observation: Observation) -> Iterator[Line]:
         yield (
             _place(line.place),
             (f"  {line.distinct:,} distinct in {_plural(line.calls, 'call')}", "yellow"),
+            (_only(line.ranks), "yellow"),
             (
                 f"  {_source(line.place)}",
                 "dim",
@@ -76,11 +78,33 @@ def _section(title: str, notes: tuple[Note, ...]) -> Iterator[Line]:
         what = f" {note.what}:" if note.what else ""
         yield (
             _place(note.place),
-            (f"  {note.count:,} x{what} {note.why}", ""),
+            (f"  {note.count:,} x{what} {note.why}{_only(note.ranks)}", ""),
             (f"  {_source(note.place)}", "dim"),
         )
     if len(notes) > LINES:
         yield ((f"  and {len(notes) - LINES} more", "dim"),)
+
+
+def _by_rank(observation: Observation) -> Iterator[str]:
+    """A line for each process of several, and one for those of which nothing is known."""
+    for rank in observation.ranks:
+        own = f", {rank.own:,} of them on no other rank" if len(observation.ranks) > 1 else ""
+        graphs = f"; {_plural(rank.graphs, 'graph')} of torch.compile" if rank.graphs else ""
+        yield f"rank {rank.rank}: {_plural(rank.calls, 'operation')}, {rank.distinct:,} distinct{own}{graphs}"
+    if observation.silent:
+        yield f"{_ranks(observation.silent)}: killed before the end, what was seen is lost"
+
+
+def _together(observation: Observation) -> str:
+    return "together: " if len(observation.ranks) > 1 else ""
+
+
+def _only(ranks: tuple[int, ...]) -> str:
+    return f" ({_ranks(ranks)})" if ranks else ""
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _place(place: Place) -> tuple[str, str]:
@@ -106,18 +130,19 @@ def _plural(count: int, noun: str) -> str:
 def section(observation: Observation) -> str:
     """The observation as an HTML `<section>`: totals, every line by its cost, and what to look at."""
     rows = [
-        [_where(line.place), f"{line.distinct:,}", f"{line.calls:,}", line.place.source]
+        [_where(line.place), f"{line.distinct:,}", f"{line.calls:,}{_only(line.ranks)}", line.place.source]
         for line in observation.lines
     ]
     parts = [
         "<section>",
         f"<h2>{html.escape(_title(observation))}</h2>",
+        *(f"<p>{html.escape(line)}</p>" for line in _by_rank(observation)),
         f"<p>{html.escape(_totals(observation))}</p>",
         _table(("line", "distinct", "calls", "source"), rows),
     ]
     for kind, title in SECTIONS.items():
         notes = [
-            [_where(note.place), f"{note.count:,}", note.what, note.why, note.place.source]
+            [_where(note.place), f"{note.count:,}{_only(note.ranks)}", note.what, note.why, note.place.source]
             for note in observation.of(kind)
         ]
         if notes:
@@ -145,7 +170,8 @@ def _title(observation: Observation) -> str:
 def _totals(observation: Observation) -> str:
     graphs = _plural(observation.graphs, "graph")
     return (
-        f"{_plural(observation.calls, 'operation')}, {observation.distinct:,} distinct by shape and dtype "
+        f"{_together(observation)}{_plural(observation.calls, 'operation')}, "
+        f"{observation.distinct:,} distinct by shape and dtype "
         f"(an estimate of compilations), {observation.once:,} of them once; {graphs} of torch.compile with "
         f"{_plural(observation.in_graphs, 'operation')}"
     )

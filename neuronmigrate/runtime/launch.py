@@ -12,8 +12,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from neuronmigrate.config import UserError
@@ -35,6 +36,11 @@ class Orders:
     from others that they start."""
     strict: bool = False
     observe: bool = False
+    gather: str | None = None
+    """With `observe`: an empty folder of ours in which each rank leaves what it saw, for torchrun's process
+    to report it; None where the one process of the run reports itself."""
+    processes: int = 1
+    """With `gather`: how many leave something."""
     report: str | None = None
     """File for what ran and what was seen, as an absolute path."""
     legacy: bool = False
@@ -127,6 +133,8 @@ def launch(orders: Orders, *, emulate: bool = False, devices: int | None = None)
     Raises UserError if the run cannot work.
     """
     check(orders, emulate=emulate, devices=devices)
+    if orders.observe and devices is not None and devices > 1:
+        orders = replace(orders, gather=tempfile.mkdtemp(prefix="neuronmigrate-"), processes=devices)
     arguments = command(orders, devices)
     variables = environment(orders, os.environ)
     sys.stdout.flush()
@@ -143,7 +151,23 @@ def is_program(orders: Orders, original: Sequence[str]) -> bool:
     """
     if tuple(original[-len(orders.target) :]) != orders.target:
         return False
-    return "torch.distributed.run" not in original[: -len(orders.target)]
+    return not starts_programs(orders, original)
 
 
-__all__ = ["STARTUP", "VARIABLE", "Orders", "check", "command", "environment", "is_program", "launch"]
+def starts_programs(orders: Orders, original: Sequence[str]) -> bool:
+    """Whether a process is the torchrun that starts the program's processes, and outlives them."""
+    before = original[: -len(orders.target)]
+    return [*before, *orders.target] == [*original] and "torch.distributed.run" in before
+
+
+__all__ = [
+    "STARTUP",
+    "VARIABLE",
+    "Orders",
+    "check",
+    "command",
+    "environment",
+    "is_program",
+    "launch",
+    "starts_programs",
+]

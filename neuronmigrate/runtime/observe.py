@@ -12,97 +12,23 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
 
 import torch
 from torch import Tensor
 
+from neuronmigrate.runtime.observation import (
+    FLOAT64,
+    HOST_SYNC,
+    INT64,
+    ON_CPU,
+    PLACEMENT,
+    SHAPED_BY_DATA,
+    Observation,
+    Seen,
+    combine,
+)
 from neuronmigrate.runtime.places import NOWHERE, Inside, Place, Places
 from neuronmigrate.targets import operators
-
-SCHEMA = 1
-
-HOST_SYNC = "host-sync"
-SHAPED_BY_DATA = "data-dependent-shape"
-FLOAT64 = "float64"
-INT64 = "int64"
-ON_CPU = "runs-on-cpu"
-PLACEMENT = "cpu-placement"
-
-
-@dataclass(frozen=True)
-class Varied:
-    """An operation that came in several shapes."""
-
-    operation: str
-    shapes: tuple[str, ...]
-    """As `[2, 5] float32 x [5] int64`."""
-
-
-@dataclass(frozen=True)
-class LineCost:
-    """The operations that a line of the program ran."""
-
-    place: Place
-    calls: int
-    distinct: int
-    """Operations with shapes and dtypes that no line before it had needed."""
-    varied: tuple[Varied, ...]
-    """Those among the distinct ones that came in most shapes, most first; at most five."""
-
-
-@dataclass(frozen=True)
-class Note:
-    """Something to look at."""
-
-    kind: str
-    place: Place
-    what: str
-    count: int
-    why: str
-
-
-@dataclass(frozen=True)
-class Observation:
-    """All that was seen."""
-
-    emulated: bool
-    calls: int
-    distinct: int
-    once: int
-    """Distinct ones that came a single time."""
-    graphs: int
-    """Graphs that torch.compile gave to the neuron backend, each of which is compiled as a whole."""
-    in_graphs: int
-    """Operations that ran in them, which are not among the others."""
-    lines: tuple[LineCost, ...]
-    """Dearest first."""
-    notes: tuple[Note, ...]
-    """By kind, most frequent first."""
-
-    def of(self, kind: str) -> tuple[Note, ...]:
-        """The notes of one kind."""
-        return tuple(note for note in self.notes if note.kind == kind)
-
-    def as_json(self) -> dict[str, object]:
-        """The observation as plain data."""
-        lines = [{**_flat(line), "varied": [asdict(each) for each in line.varied]} for line in self.lines]
-        totals = {name: getattr(self, name) for name in ("calls", "distinct", "once", "graphs", "in_graphs")}
-        return {
-            "schema": SCHEMA,
-            "table": operators.DATED,
-            "emulated": self.emulated,
-            **totals,
-            "lines": lines,
-            "notes": [_flat(note) for note in self.notes],
-        }
-
-
-def _flat(one: LineCost | Note) -> dict[str, object]:
-    """The fields of a row, with its place as path, line and source."""
-    row = {each.name: getattr(one, each.name) for each in fields(one) if each.name != "place"}
-    return {"path": one.place.path, "line": one.place.line, "source": one.place.source, **row}
-
 
 _WIDE = frozenset({torch.float64, torch.complex128})
 _TRUTH = frozenset({torch.bool, torch.uint8})
@@ -261,33 +187,26 @@ class Observer:
 
     # What came of it
 
-    def observation(self) -> Observation:
-        """Everything up to now."""
-        first: dict[Place, list[tuple[object, ...]]] = collections.defaultdict(list)
-        calls = once = 0
-        for key, (count, place) in self._signatures.items():
+    def seen(self) -> Seen:
+        """Everything up to now, as plain data."""
+        signatures = []
+        for (name, *tensors), (count, place) in self._signatures.items():
             assert isinstance(count, int) and isinstance(place, Place)
-            first[place].append(key)
-            calls += count
-            once += count == 1
-        lines = [_cost(place, count, first[place]) for place, count in self._calls.items()]
-        lines.sort(key=lambda line: (-line.distinct, line.place.path, line.place.line))
-        notes = [
-            Note(kind, place, what, count, why) for (kind, place, what, why), count in self._notes.items()
-        ]
+            signatures.append(((str(name), tuple(map(_written, tensors))), count, place))
+        notes = [(*note, count) for note, count in self._notes.items()]
         notes += _told_by_the_package() if not self.emulated else []
-        order = (PLACEMENT, HOST_SYNC, SHAPED_BY_DATA, ON_CPU, FLOAT64, INT64)
-        notes.sort(key=lambda note: (order.index(note.kind), -note.count, note.place.path, note.place.line))
-        return Observation(
+        return Seen(
             self.emulated,
-            calls,
-            len(self._signatures),
-            once,
+            tuple(signatures),
+            tuple(self._calls.items()),
+            tuple(notes),
             len(self._graphs),
             self._in_graphs,
-            tuple(lines),
-            tuple(notes),
         )
+
+    def observation(self) -> Observation:
+        """What everything up to now comes to."""
+        return combine({0: self.seen()})
 
 
 def _moved(operation: str, tensors: list[Tensor], kwargs: dict[str, object]) -> str | None:
@@ -323,42 +242,19 @@ def _asked_for(args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[obj
     return tuple(each for each in numbers if isinstance(each, int | float)), kwargs.get("dtype")
 
 
-def _cost(place: Place, calls: int, keys: list[tuple[object, ...]]) -> LineCost:
-    by_name: dict[object, list[tuple[object, ...]]] = collections.defaultdict(list)
-    for key in keys:
-        by_name[key[0]].append(key[1:])
-    several = [(str(name), shapes) for name, shapes in by_name.items() if len(shapes) > 1]
-    several.sort(key=lambda item: -len(item[1]))
-    varied = tuple(Varied(name, tuple(map(_shown, shapes))) for name, shapes in several[:_VARIED])
-    return LineCost(place, calls, len(keys), varied)
+def _written(tensor: object) -> str:
+    assert isinstance(tensor, tuple)
+    shape, dtype = tensor
+    name = "" if dtype is None else f" {str(dtype).removeprefix('torch.')}"
+    return f"{list(shape)}{name}"
 
 
-_VARIED = 5
-"""Operations of a line whose shapes are kept."""
-
-
-def _shown(tensors: tuple[object, ...]) -> str:
-    parts = []
-    for tensor in tensors[:_SHOWN]:
-        assert isinstance(tensor, tuple)
-        shape, dtype = tensor
-        name = "" if dtype is None else f" {str(dtype).removeprefix('torch.')}"
-        parts.append(f"{list(shape)}{name}")
-    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
-    return " x ".join(parts) + more
-
-
-_SHOWN = 4
-"""Tensors of an operation that are named; optimizers give them by the hundred."""
-
-
-def _told_by_the_package() -> list[Note]:
+def _told_by_the_package() -> list[tuple[str, Place, str, str, int]]:
     """On the real device: the operations that its own package says it ran on the CPU."""
     told = getattr(sys.modules.get("torch_neuronx"), "get_fallback_ops", None)
     if told is None:
         return []
     counts = collections.Counter(map(str, told()))
     return [
-        Note(ON_CPU, NOWHERE, name, count, "torch_neuronx.get_fallback_ops()")
-        for name, count in counts.items()
+        (ON_CPU, NOWHERE, name, "torch_neuronx.get_fallback_ops()", count) for name, count in counts.items()
     ]

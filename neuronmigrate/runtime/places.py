@@ -68,7 +68,7 @@ class Places:
         """The line at or around a frame, and what it is doing."""
         place, inside = self._among(frame)
         if place is NOWHERE and threading.get_ident() != self._main:
-            # Backward runs in a thread of its own, while the line that asked for it waits in the main one.
+            # A library's thread: the line that asked for it waits in the main one, as a rule.
             place, _ = self._among(sys._current_frames().get(self._main or 0))
         return place, inside
 

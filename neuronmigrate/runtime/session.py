@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 import types
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from neuronmigrate.runtime import guards
+from neuronmigrate.runtime import guards, reports
 from neuronmigrate.runtime.after_import import after_import
-from neuronmigrate.runtime.launch import VARIABLE, Orders, is_program
+from neuronmigrate.runtime.launch import VARIABLE, Orders, is_program, starts_programs
 from neuronmigrate.runtime.places import Place
+from neuronmigrate.runtime.reports import say
 
 if TYPE_CHECKING:
     from neuronmigrate.runtime import legacy
@@ -27,15 +27,19 @@ def begin() -> None:
     """Prepare this process for its program. torch is not imported here: the program may never ask for it."""
     orders = Orders.from_text(os.environ[VARIABLE])
     session = Session(orders, is_program(orders, sys.orig_argv))
+    # It runs the program's functions, with what the program imports.
+    spawned = "--multiprocessing-fork" in sys.orig_argv
     if not orders.legacy:
         after_import("torch", session.torch_is_there)
-    elif session.program:
+    elif session.program or spawned:
         session.stand_in()
-    if orders.record is not None and session.program:
+    if orders.record is not None and (session.program or spawned):
         # After the device: what is recorded runs on it.
         after_import("torch", session.record)
-    if session.speaks:
+    if session.speaks or (session.program and orders.gather is not None):
         atexit.register(session.end)
+    elif orders.gather is not None and starts_programs(orders, sys.orig_argv):
+        atexit.register(reports.gather, orders)
 
 
 def _mix(torch: types.ModuleType) -> None:
@@ -120,7 +124,7 @@ class Session:
 
         assert self.orders.record is not None
         options = recorder.Options(**self.orders.record)  # type: ignore[arg-type]  # as they were written
-        recorder.begin(options, {"device": self._device()})
+        recorder.begin(options, {"device": self._device()}, spawned=not self.program)
 
     def _device(self) -> str:
         """Where the program computes, in the words of every report."""
@@ -141,13 +145,18 @@ class Session:
     def end(self) -> None:
         """Say and write down what was seen. Runs as the program ends, however it ends."""
         error = getattr(sys, "last_value", None)
-        if isinstance(error, ImportError) and not self.orders.legacy:
+        if self.speaks and isinstance(error, Exception) and not self.orders.legacy:
             _explain(error)
         if self.observer is not None:
-            from neuronmigrate.report import observation, terminal
-
             self.observer.end()
-            terminal.emit(observation.text(self.observer.observation()), sys.stderr)
+        if self.orders.gather is not None:
+            rank = int(os.environ.get("RANK", "0"))
+            seen = None if self.observer is None else self.observer.seen()
+            reports.leave(Path(self.orders.gather), rank, self._document(), seen)
+            return
+        observation = None if self.observer is None else self.observer.observation()
+        if observation is not None:
+            reports.show(observation)
         elif self.legacy is not None:
             print(*self.legacy.summary(), sep="\n", file=sys.stderr)
         elif error is not None:
@@ -160,14 +169,14 @@ class Session:
                 "`neuronmigrate run --observe` says where"
             )
         if self.orders.report is not None:
-            self._write(Path(self.orders.report))
+            reports.write(Path(self.orders.report), self._document(), observation)
 
-    def _write(self, path: Path) -> None:
+    def _document(self) -> dict[str, object]:
+        """The report of this process, without what was observed."""
         from neuronmigrate import __version__
-        from neuronmigrate.files import create
 
-        activation, observer = self.activation, self.observer
-        document = {
+        activation = self.activation
+        return {
             "schema": SCHEMA,
             "tool": {"name": "neuronmigrate", "version": __version__},
             "target": list(self.orders.target),
@@ -175,34 +184,22 @@ class Session:
             "touched": []
             if activation is None
             else [{"part": each.part, "because": each.because} for each in activation.touched],
-            "observation": None if observer is None else observer.observation().as_json(),
             "legacy": None if self.legacy is None else self.legacy.data(),
         }
-        content = (json.dumps(document, indent=2) + "\n").encode("ascii")
-        if path.suffix == ".html" and observer is not None:
-            from neuronmigrate.report import observation
-
-            content = observation.page(observer.observation()).encode()
-        try:
-            create(path, content)
-        except OSError as error:
-            say(f"{path}: the report cannot be written: {error.strerror}")
 
 
-def _explain(error: ImportError) -> None:
-    """Say what a missing legacy package means for the program that ended with it."""
+def _explain(error: Exception) -> None:
+    """Say what to do about the error that ended the program, where its own words do not."""
     from neuronmigrate import catalogue
 
-    if error.name is not None and catalogue.is_legacy(error.name):
+    # torch's own words (torch/distributed/rendezvous.py) name a variable that torchrun sets.
+    if isinstance(error, ValueError) and "env:// rendezvous: environment variable" in str(error):
+        say("the program joins a process group: `neuronmigrate run --devices N` starts its processes")
+    elif isinstance(error, ImportError) and error.name is not None and catalogue.is_legacy(error.name):
         say(
             f"{error.name} belongs to the legacy stack: `neuronmigrate check` names what is left to migrate, "
             "`neuronmigrate run --legacy` runs an old script"
         )
-
-
-def say(message: str) -> None:
-    """One line to people; stdout is the program's."""
-    print(f"neuronmigrate: {message}", file=sys.stderr)
 
 
 def fail(message: str) -> NoReturn:

@@ -89,10 +89,14 @@ class Writing:
         )
         self.load.keep(given)
 
-    def replace(self, native: str, value: cst.BaseExpression | str) -> None:
-        """Write a native argument in the place of the one that is there."""
+    def remove(self, native: str) -> None:
+        """Take a native argument away, if it is there."""
         self.load.args = [arg for arg in self.load.args if not arg.keyword or arg.keyword.value != native]
         self.taken.discard(native)
+
+    def replace(self, native: str, value: cst.BaseExpression | str) -> None:
+        """Write a native argument in the place of the one that is there."""
+        self.remove(native)
         self.add(native, value)
 
     def tell(self, todo: str, numerics: Numerics = Numerics.SAME) -> None:
@@ -170,13 +174,21 @@ def write_defaults(writing: Writing) -> None:
     inherited: frozenset[str] = frozenset()
     if writing.spread:
         # Arguments that were taken over have theirs written out where they are made.
-        inherited = frozenset(targets.parameters("transformers.TrainingArguments") or ())
+        inherited = frozenset(targets.parameters(_taken_class(writing)) or ())
     for default, code in old_defaults(writing.unit, writing.kind):
         if default.name not in inherited:
             writing.add(default.name, code)
     todo = assumed_defaults(writing.unit)
     if todo:
         writing.tell(todo)
+
+
+def _taken_class(writing: Writing) -> str:
+    """The native class of the arguments whose dictionary is taken over."""
+    for sources in writing.unit.taken_over(writing.load.call).values():
+        for source in sources:
+            return ARGUMENTS[source.name].native
+    return "transformers.TrainingArguments"
 
 
 # What a field meant is written elsewhere, or otherwise.
@@ -211,6 +223,15 @@ def _batches(writing: Writing) -> None:
             f"{unit.release} rounded the number of updates in an epoch down, natively it is rounded up: "
             f"where batches do not divide by {steps}, give `max_steps` to train as long as before"
         )
+
+
+def _per_gpu(writing: Writing) -> None:
+    """The old names won where they were given, and None is as good as nothing."""
+    for name in ("train_batch_size", "eval_batch_size"):
+        if writing.code(f"per_gpu_{name}") not in ("", "None"):
+            native = f"per_device_{name}"
+            writing.remove(native)
+            writing.keep(f"per_gpu_{name}", native)
 
 
 def _warm_up(writing: Writing) -> None:
@@ -422,6 +443,7 @@ def _owner(writing: Writing) -> None:
 
 SETTLERS: tuple[Callable[[Writing], None], ...] = (
     _batches,
+    _per_gpu,
     _warm_up,
     _optimizer,
     _sampling,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import libcst as cst
+
 from neuronmigrate import edits
 from neuronmigrate.loads.arguments import unread
 from neuronmigrate.loads.family import is_annotation, is_base, is_isinstance
@@ -53,11 +55,11 @@ def construct(unit: Unit, use: Use, source: Source) -> None:
         unit.say(call, use.name, f"it is {native} natively")
         return
     # A class of the script keeps its name, and its base is answered for.
-    if not source.derived:
+    if not source.derived and not source.plain:
         group.rename(use, load.native)
     args = merging.merged(unit, load) or parsed.without_staying(unit, load)
     new = edits.with_arguments(call, args)
-    group.replace(call, edits.wrapped(new, call, site.module.default_indent))
+    group.replace(call, new)
     load.todo += unread(site, group, load, [load])
     why = f"{native}, with the old defaults written out"
     unit.say(call, use.name, why, load.todo, numerics=load.numerics)
@@ -82,10 +84,19 @@ def decide_trainer(site: Site, use: Use) -> None:
     elif is_base(site, use.chain):
         hooks.derive_trainer(unit, use, native)
     else:
+        partial = next((each for each in unit.trainings if each.partial and _class(each) is use.chain), None)
+        if partial is not None:
+            group.rename(use, native)
+            train(unit, use, partial)
+            return
         group.refuse(
             f"the class `{use.name.rpartition('.')[2]}` is handed on, so its calls cannot be followed"
         )
         unit.say(use.whole, use.name, "it is handed on")
+
+
+def _class(training: Training) -> cst.BaseExpression:
+    return training.call.args[0].value
 
 
 def train(unit: Unit, use: Use, training: Training) -> None:
@@ -97,7 +108,7 @@ def train(unit: Unit, use: Use, training: Training) -> None:
         unit.group.refuse(written.refused)
     if written.args is not None:
         new = edits.with_arguments(training.call, written.args)
-        unit.group.replace(training.call, edits.wrapped(new, training.call, unit.site.module.default_indent))
+        unit.group.replace(training.call, new)
     if written.load is not None:
         written.todo += unread(unit.site, unit.group, written.load, [written.load])
     whose = {"transformers": "Transformers", "trl": "TRL"}[library]

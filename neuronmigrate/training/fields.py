@@ -102,8 +102,6 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         gradient_checkpointing="activation_checkpointing",
         gradient_checkpointing_kwargs="activation_checkpointing_kwargs",
         no_cuda="use_cpu",
-        per_gpu_eval_batch_size="per_device_eval_batch_size",
-        per_gpu_train_batch_size="per_device_train_batch_size",
         push_to_hub_model_id="hub_model_id",
         push_to_hub_token="hub_token",
         torchdynamo="torch_compile_backend",
@@ -152,6 +150,10 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
         stochastic_rounding_enabled tensor_parallel_size tp_size use_autocast warmup_ratio warmup_steps zero_1
         """
     ),
+    **{
+        f"per_gpu_{name}": (Field(Fate.SETTLED, native=f"per_device_{name}"),)
+        for name in ("eval_batch_size", "train_batch_size")
+    },
     **{
         name: (Field(Fate.REFUSED, told=f"`{name}` was never tried on the Neuron device: settle it by hand"),)
         for name in ("deepspeed", "torch_compile", "torch_compile_backend", "torch_compile_mode")

@@ -7,15 +7,16 @@ The native signatures are those of Transformers 5.24's Trainer; the legacy ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from neuronmigrate import edits
+from neuronmigrate.edits import Statement
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
-from neuronmigrate.training import parsed
+from neuronmigrate.training import losses, parsed
 from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import ARGUMENTS, TRAINERS
 from neuronmigrate.training.unit import Source, Unit, legacy_class
@@ -139,11 +140,7 @@ def _method(unit: Unit, owner: cst.ClassDef, method: cst.FunctionDef) -> None:
     if name == "compute_loss":
         if not unit.before(OWN_CLASS) and unit.before("0.4.2"):
             todo.append(f"{unit.release} never called it; natively it is called")
-        elif _may_accumulate(unit) and (unit.before("0.1.0") or not unit.before("0.4.2")):
-            todo.append(
-                "with gradient accumulation a mean that it returns is divided by the number of micro-batches "
-                "only where `model_accepts_loss_kwargs` is False"
-            )
+        todo += _divide(unit, owner)
     wanted = _missing(method, hook)
     if wanted is None:
         site.mark(
@@ -163,6 +160,41 @@ def _method(unit: Unit, owner: cst.ClassDef, method: cst.FunctionDef) -> None:
         group.review(method.name, label, why, "; ".join(todo), numerics=Numerics.REORDERED)
     else:
         group.fixed(method.name, label, why)
+
+
+def _divide(unit: Unit, owner: cst.ClassDef) -> list[str]:
+    """Have the native Trainer divide a loss that a class computes itself by the number of micro-batches."""
+    method = losses.own_loss(owner)
+    if method is None or not losses.is_undivided(method) or not _may_accumulate(unit):
+        return []
+    undivided = not unit.before("0.4.2")
+    if undivided and unit.site.settings.exact:
+        return [f"{unit.release} summed the gradients of micro-batches, and so they are still"]
+    if _has(owner, _SCALED):
+        return []
+    first = next(each for each in owner.body.body if not _is_text(each))
+    assert isinstance(first, Statement)  # there is the method at least
+    unit.group.insert(first, unit.group.statements(f"{_SCALED} = False\n"))
+    told = f"`{_SCALED} = False` has the Trainer divide this loss by the number of micro-batches"
+    return [f"{told}, which {unit.release} did not" if undivided else told]
+
+
+_SCALED = "loss_is_scaled_for_ga"
+"""The attribute of Transformers' Trainer, from 5.19 on, for classes that compute their loss themselves."""
+
+
+def _is_text(line: cst.CSTNode) -> bool:
+    """Whether a line of a class is its docstring."""
+    expression = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
+    return isinstance(expression, cst.Expr) and isinstance(expression.value, cst.SimpleString)
+
+
+def _has(owner: cst.ClassDef, name: str) -> bool:
+    return any(
+        isinstance(small, cst.Assign) and edits.code_of(small.targets[0].target) == name
+        for line in owner.body.body
+        for small in (line.body if isinstance(line, cst.SimpleStatementLine) else ())
+    )
 
 
 def _missing(method: cst.FunctionDef, hook: Hook) -> list[cst.Param] | None:
@@ -357,8 +389,7 @@ def derive_arguments(unit: Unit, use: Use, native: str) -> None:
         group.refuse("the class has no fields of its own to put the old defaults before")
     elif lines:
         first = body[0]
-        is_text = isinstance(first.body[0], cst.Expr) and isinstance(first.body[0].value, cst.SimpleString)
-        group.insert(first, lines, before=not is_text)
+        group.insert(first, lines, before=not _is_text(first))
     short = native.rpartition(".")[2]
     unit.say(
         use.chain,
@@ -378,7 +409,11 @@ def _given_to_a_parser(unit: Unit, owner: cst.ClassDef) -> cst.BaseExpression | 
 
 
 def constructed_arguments(unit: Unit, construct: Callable[[Unit, Use, Source], None]) -> None:
-    """Answer for constructors of the script's own classes of arguments."""
+    """Answer for constructors of the script's own classes of arguments, and for Transformers' own."""
+    for source in dict.fromkeys(source for each in unit.trainings for source in each.sources):
+        if source.plain and source.call is not None:
+            name = unit.site.name_of(source.call.func) or source.name
+            construct(unit, replace(unit.use_of(source.name, source.call), name=name), source)
     for call in unit.site.nodes(cst.Call):
         name, owner, derived = legacy_class(unit.site, unit.subclasses, call.func)
         if derived and name in ARGUMENTS and ARGUMENTS[name].native.startswith("transformers."):

@@ -76,6 +76,9 @@ TRAINERS: dict[str, TrainerKind] = {
 }
 """By legacy name, of all codemods."""
 
+PLAIN_ARGUMENTS = frozenset(f"transformers.{each}TrainingArguments" for each in ("", "Seq2Seq"))
+"""Arguments of Transformers itself, which trainers of Optimum Neuron took as well."""
+
 PARSERS = frozenset(_under("hf_argparser", "NeuronHfArgumentParser", "TrainiumHfArgumentParser"))
 """The argument parsers of Optimum Neuron."""
 NATIVE_PARSERS = frozenset(

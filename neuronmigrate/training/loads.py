@@ -63,7 +63,7 @@ def write_load(unit: Unit, load: cst.Call) -> list[str]:
         return [*weights.todo, *split.todo]
     site.keywords.append((name, "dtype"))
     new = edits.with_arguments(load, args)
-    group.replace(load, edits.wrapped(new, load, site.module.default_indent))
+    group.replace(load, new)
     return [*weights.todo, *split.todo]
 
 

@@ -13,6 +13,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.edits import Statement
+from neuronmigrate.launches import Launch
 from neuronmigrate.loads.arguments import Load
 from neuronmigrate.site import Use
 from neuronmigrate.training.arguments import assumed_defaults, old_defaults
@@ -125,10 +126,13 @@ def without_staying(unit: Unit, load: Load) -> list[cst.Arg]:
             for name in staying(unit, source)
         ]
         if names:
+            left_out = [edits.string(name) for name in dict.fromkeys(names)]
+            one = len(left_out) == 1
             kept = unit.group.expression(
-                "{{key: value for key, value in {fields}.items() if key not in {names}}}",
+                "{{key: value for key, value in {fields}.items() if key "
+                + ("!= {names}}}" if one else "not in {names}}}"),
                 fields=arg.value.deep_clone(),
-                names=cst.Tuple([cst.Element(edits.string(name)) for name in dict.fromkeys(names)]),
+                names=left_out[0] if one else cst.Tuple([cst.Element(name) for name in left_out]),
             )
             arg = arg.with_changes(value=kept)
         args.append(arg)
@@ -225,13 +229,18 @@ def launches_told(unit: Unit, kept: Collection[str], kind: ArgumentsKind) -> lis
     launches = site.project.launches_of(site.path)
     todo = []
     for launch in launches:
-        changes = []
+        changes = _values_told(unit, launch)
         for flag in launch.flags:
             name = flag.removeprefix("no_") if flag.removeprefix("no_") in kind.fields else flag
             found = rule(name, unit.release, kind.fields)
             if found is None or flag in kept or name in STILL_FLAGS or found.fate is Fate.KEPT:
                 continue
-            native = {"warmup_ratio": "warmup_steps"}.get(name, found.native)
+            if name == "warmup_ratio" and "warmup_steps" in launch.flags:
+                changes.append("`--warmup_ratio` is gone: beside `--warmup_steps` it did nothing")
+                continue
+            native = _NATIVE_FLAGS.get(name, found.native)
+            if name == "group_by_length" and not unit.before(OWN_CLASS):
+                native = ""  # never heeded
             if native and native != name:
                 changes.append(f"`--{flag}` is `--{native}`")
             else:
@@ -239,6 +248,31 @@ def launches_told(unit: Unit, kept: Collection[str], kind: ArgumentsKind) -> lis
         if changes:
             todo.append(f"{launch.place}: {', '.join(changes)}")
     return todo if launches else None
+
+
+_NATIVE_FLAGS = {
+    "adafactor": "optim adafactor",
+    "group_by_length": "train_sampling_strategy group_by_length",
+    "include_inputs_for_metrics": "include_for_metrics inputs",
+    "warmup_ratio": "warmup_steps",
+}
+"""What says the same on a native command line, where the field has no native name of its own."""
+_GONE_OPTIMIZERS = ("adamw_apex_fused", "adamw_hf", "adamw_torch_xla")
+
+
+def _values_told(unit: Unit, launch: Launch) -> list[str]:
+    """What is said of flags that stay, whose values are gone or act otherwise."""
+    given = dict(zip(launch.flags, launch.values, strict=False))
+    told = []
+    if given.get("optim") in _GONE_OPTIMIZERS:
+        told.append(f"`--optim {given['optim']}` is `--optim adamw_torch`")
+    if given.get("log_level_replica") == "silent":
+        told.append("`--log_level_replica silent` is gone: leave it out")
+    if not unit.before(OWN_CLASS):
+        for name, what in (("save_strategy", "saved"), ("logging_strategy", "logged")):
+            if given.get(name) == "epoch":
+                told.append(f"`--{name} epoch` acts now: 0.4.x never {what} anything")
+    return told
 
 
 def source_of(unit: Unit, use: Use, klass: cst.BaseExpression) -> Source:

@@ -15,8 +15,9 @@ from neuronmigrate import edits, effects
 from neuronmigrate.loads.arguments import means_the_same, only_binding, text_of
 from neuronmigrate.site import Group
 from neuronmigrate.training.fields import OWN_CLASS
+from neuronmigrate.training.kinds import PLAIN_ARGUMENTS
 from neuronmigrate.training.parallel import lazy_load_around
-from neuronmigrate.training.unit import Source, Unit
+from neuronmigrate.training.unit import Source, Training, Unit
 
 _OFF = ("False", "None", "0")
 
@@ -111,6 +112,15 @@ def weights_of(
     by_flag = isinstance(told, cst.IfExp) and "bf16" in edits.code_of(told.test)
     half = by_flag or name in ("torch.bfloat16", "bfloat16")
     if not training.sources:
+        said = _plain_bf16(unit, training)
+        if said in _OFF:
+            return plain
+        if said == "True" and unit.before(OWN_CLASS) and not half:
+            plain.todo.append(
+                "`bf16=True` made the weights bfloat16; natively it is autocast over float32 weights: for "
+                "the former give `dtype=torch.bfloat16` here and leave `bf16` out"
+            )
+            return plain
         if training.args is not None and unit.before(OWN_CLASS) and not half:
             plain.todo.append(
                 f"what `{edits.short(training.args)}` says of `bf16` is not seen here: where it is on, the "
@@ -159,6 +169,20 @@ def weights_of(
         given=given if given is not None else group.expression("torch.float32"),
     )
     return Weights(dtype, [weights], keeps=given is not None)
+
+
+def _plain_bf16(unit: Unit, training: Training) -> str:
+    """The code of what arguments that were Transformers' own say of `bf16`; empty where that is not seen."""
+    if training.args is None:
+        return "False"
+    made = unit.site.flow.origin_of(training.args).producers
+    if len(made) != 1 or made[0].name not in PLAIN_ARGUMENTS or not isinstance(made[0].node, cst.Call):
+        return ""
+    args = made[0].node.args
+    given = next((arg.value for arg in args if arg.keyword is not None and arg.keyword.value == "bf16"), None)
+    if given is None:
+        return "" if any(arg.star for arg in args) else "False"
+    return edits.code_of(given)
 
 
 def _holder_near(unit: Unit, load: cst.Call) -> cst.BaseExpression | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import libcst as cst
 
@@ -10,10 +10,10 @@ from neuronmigrate import edits, targets
 from neuronmigrate.loads.arguments import Given, Load, Table, sorted_arguments
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Site, Use
-from neuronmigrate.training import trl_trainer
+from neuronmigrate.training import losses, trl_trainer
 from neuronmigrate.training.fields import OWN_CLASS
 from neuronmigrate.training.hooks import stores_tokenizer
-from neuronmigrate.training.kinds import MODELS, TRAINERS
+from neuronmigrate.training.kinds import MODELS, PLAIN_ARGUMENTS, TRAINERS
 from neuronmigrate.training.loads import write_load
 from neuronmigrate.training.precision import precision_of
 from neuronmigrate.training.unit import Training, Unit, resumed
@@ -38,6 +38,8 @@ class Written:
     load: Load | None = None
     """Its arguments, sorted; None for a class with an `__init__` of its own."""
     numerics: Numerics = Numerics.SAME
+    after: list[tuple[str, dict[str, cst.BaseExpression]]] = field(default_factory=list)
+    """Templates of statements that follow it, with their holes."""
 
 
 def _tokenizer(site: Site, load: Load, given: Given) -> None:
@@ -71,6 +73,8 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
         native = TRAINERS[training.name].native
         is_trl = native.startswith("trl.")
         table = trl_trainer.trainer_table(unit, native) if is_trl else trainer_table(unit.release)
+        if training.partial:
+            table = replace(table, leading=("class", *table.leading))
         load = sorted_arguments(site, use, training.call, native, table)
         if is_trl:
             written.todo += trl_trainer.settle(unit, training, load, native)
@@ -89,16 +93,38 @@ def write_trainer(unit: Unit, use: Use, training: Training) -> Written:
     written.todo += _unseen_load(unit, training)
     written.todo += _native_arguments(site, training)
     _tokenizer_reads(unit, training)
+    _rename_made(unit, training)
     _tell_faults(unit, training, written)
     return written
 
 
-def _renamed(training: Training) -> list[cst.Arg]:
-    """The arguments of a class of the script, which hands on what it does not name itself."""
+def _rename_made(unit: Unit, training: Training) -> None:
+    """`tokenizer` in the call of what a `functools.partial` of a trainer gives."""
+    made = training.made
+    if not training.partial or made is None:
+        return
+    args = [
+        arg.with_changes(keyword=cst.Name("processing_class"))
+        if arg.keyword is not None and arg.keyword.value == "tokenizer" and "tokenizer" not in _own(training)
+        else arg
+        for arg in made.args
+    ]
+    if any(new is not old for new, old in zip(args, made.args, strict=True)):
+        unit.group.replace(made, edits.with_arguments(made, args))
+
+
+def _own(training: Training) -> set[str]:
+    """The parameters that a class of this file names itself."""
     named: set[str] = set()
     for each in training.owner.body.body if training.owner is not None else ():
         if isinstance(each, cst.FunctionDef) and each.name.value == "__init__":
             named = {param.name.value for param in (*each.params.params, *each.params.kwonly_params)}
+    return named
+
+
+def _renamed(training: Training) -> list[cst.Arg]:
+    """The arguments of a class of the script, which hands on what it does not name itself."""
+    named = _own(training)
     return [
         arg.with_changes(keyword=cst.Name("processing_class"))
         if arg.keyword is not None and arg.keyword.value == "tokenizer" and "tokenizer" not in named
@@ -112,7 +138,7 @@ def _default_collator(unit: Unit, training: Training, load: Load, written: Writt
     tokenizer = load.values.get("tokenizer")
     if unit.before(OWN_CLASS) or tokenizer is None or edits.code_of(tokenizer) == "None":
         return
-    if "data_collator" in load.given:
+    if "data_collator" in {*load.given, *training.given}:
         return
     assert written.args is not None
     written.args.append(
@@ -141,16 +167,13 @@ def _unseen_load(unit: Unit, training: Training) -> list[str]:
     ]
 
 
-_PLAIN_ARGUMENTS = frozenset(f"transformers.{each}TrainingArguments" for each in ("", "Seq2Seq"))
-
-
 def _native_arguments(site: Site, training: Training) -> list[str]:
     """What is said of arguments that were Transformers' own already: no field of them is rewritten."""
     if training.args is None or training.sources:
         return []
     todo = []
     for each in site.flow.origin_of(training.args).producers:
-        if each.name not in _PLAIN_ARGUMENTS or not isinstance(each.node, cst.Call):
+        if each.name not in PLAIN_ARGUMENTS or not isinstance(each.node, cst.Call):
             continue
         known = targets.parameters(each.name) or ()
         gone = [arg.keyword.value for arg in each.node.args if arg.keyword and arg.keyword.value not in known]
@@ -168,7 +191,7 @@ def _tokenizer_reads(unit: Unit, training: Training) -> None:
     site = unit.site
     if training.derived and (training.owner is None or stores_tokenizer(site, training.owner)):
         return
-    for use in site.flow.uses_of(training.call).uses:
+    for use in site.flow.uses_of(training.made or training.call).uses:
         node = site.parent(use.node)
         if isinstance(node, cst.Attribute) and node.value is use.node and node.attr.value == "tokenizer":
             unit.group.replace(node, node.with_changes(attr=cst.Name("processing_class")))
@@ -191,7 +214,7 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
         written.todo.append(f"{order}; natively it follows `seed`")
     written.numerics = Numerics.RANDOM
     counts = exact and not own and _accumulates(unit, training) and not _gives(unit, training, "max_steps")
-    if counts and _after(unit, training, _UPDATES, batches=unit.group.fresh("batches")):
+    if counts and _after(unit, training, written, _UPDATES, batches=unit.group.fresh("batches")):
         written.todo.append("the updates are counted as before")
         if unit.before("0.1.0"):
             written.todo.append("the rest of an epoch is not taken over into the next one, as it was")
@@ -200,8 +223,8 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
             "where the model's forward takes `**kwargs`, the loss in the log was too small by the number of "
             "tokens and gradients were never clipped, which was a fault"
         )
-    if causal and not unit.before("0.1.0"):
-        if exact and _after(unit, training, "{trainer}._loss_shifts_labels = False\n"):
+    if causal and not unit.before("0.1.0") and losses.leaves_loss(unit, training):
+        if exact and _after(unit, training, written, "{trainer}._loss_shifts_labels = False\n"):
             written.todo.append(
                 "the loss is divided by all labels, as before, also by the one that is shifted out"
             )
@@ -210,23 +233,49 @@ def _tell_faults(unit: Unit, training: Training, written: Written) -> None:
                 "the loss of unmasked rows of L tokens is L/(L-1) times the old one, which counted the label "
                 "that is shifted out"
             )
-    if unit.before("0.1.0") and exact and _accumulates(unit, training):
-        flag = "model_accepts_loss_kwargs = False"
-        if not _after(unit, training, f"{{trainer}}.{flag}\n"):
-            written.todo.append(f"set `{flag}` on the trainer for the mean of means")
-    elif not causal and _accumulates(unit, training):
-        # Seen with BERT under Transformers 5.24: trainer.py, `loss_is_scaled_for_ga`; modeling_bert.py.
-        written.todo.append(
-            "with gradient accumulation Transformers divides no loss of a model whose forward takes "
-            "`**kwargs`; heads like BERT's take them and give a mean all the same, so their gradients are "
-            "larger by the number of micro-batches: set `model_accepts_loss_kwargs = False` on the trainer"
-        )
+    written.todo += _divide_loss(unit, training, written)
     if custom and pads_left(site):
         written.todo.append(
             "the tokenizer pads on the left, which the model ignored: padding was attended to, a fault"
         )
     written.todo += _resumes(unit, training)
+    _write_after(unit, training, written)
 
+
+_DIVIDED = "model_accepts_loss_kwargs = False"
+
+
+def _divide_loss(unit: Unit, training: Training, written: Written) -> list[str]:
+    """Have the native Trainer divide a loss that is a mean by the number of micro-batches."""
+    if TRAINERS[training.name].native not in _COUNTING or "compute_loss_func" in training.given:
+        return []
+    summed = unit.before("0.1.0") and unit.site.settings.exact and _accumulates(unit, training)
+    scale, model = losses.loss_of(unit, training)
+    if not summed and (scale is losses.Scale.SETTLED or not losses.may_be_summed(unit, training)):
+        return []
+    if not losses.leaves_loss(unit, training):
+        if training.owner is not None:
+            return []  # said at its `compute_loss`
+        return [
+            "a loss of this class that is a mean is divided by the number of micro-batches only where the "
+            "class has `loss_is_scaled_for_ga = False`"
+        ]
+    if scale is losses.Scale.UNKNOWN and not summed:
+        shown = "the model" if training.model is None else f"`{edits.short(training.model)}`"
+        return [
+            f"if the loss of {shown} is a mean, as with BERT's heads, set `{_DIVIDED}` on the trainer: else "
+            "Transformers 5 sums the gradients of micro-batches"
+        ]
+    why = f"the loss of {model} is a mean, which Transformers 5 divides by the number of micro-batches only"
+    if scale is not losses.Scale.MEAN:
+        why = "micro-batches count alike, whatever the number of their tokens, as before"
+    if _after(unit, training, written, f"{{trainer}}.{_DIVIDED}\n"):
+        return [f"{why} with `{_DIVIDED}`, as written"]
+    return [f"{why} with `{_DIVIDED}`: give the trainer a name and set it there"]
+
+
+_COUNTING = ("transformers.Trainer", "transformers.Seq2SeqTrainer", "trl.SFTTrainer")
+"""Trainers that count the items of a batch; ORPOTrainer divides by itself."""
 
 SAME_ORDER = "SameOrderTrainer"
 _UPDATES = """
@@ -294,17 +343,59 @@ def pads_left(site: Site) -> bool:
     return False
 
 
-def _after(unit: Unit, training: Training, template: str, **holes: cst.BaseExpression) -> bool:
-    """Write a statement about a trainer after it is made; False if it has no name."""
-    site = unit.site
-    assign = site.parent(training.call)
-    line = site.statement(training.call)
-    if not isinstance(assign, cst.Assign) or not isinstance(line, cst.SimpleStatementLine):
+def _after(
+    unit: Unit, training: Training, written: Written, template: str, **holes: cst.BaseExpression
+) -> bool:
+    """Have a statement about a trainer follow its construction; False where there is no place for it."""
+    if _place(unit, training) is None:
         return False
-    target = assign.targets[0].target
-    new = unit.group.statements(template.lstrip(), trainer=target.deep_clone(), **holes)
-    unit.group.insert(line, new, before=False)
+    written.after.append((template, holes))
     return True
+
+
+def _place(unit: Unit, training: Training) -> cst.BaseSmallStatement | None:
+    """The small statement that makes a trainer and gives it a name, trains or returns it at once."""
+    site, made = unit.site, training.made
+    around = None if made is None else site.parent(made)
+    if isinstance(around, (cst.Assign, cst.AnnAssign, cst.Return)):
+        found: cst.CSTNode | None = around
+    else:
+        # `NeuronTrainer(...).train()`
+        outer = site.parent(around) if isinstance(around, cst.Attribute) else None
+        found = site.parent(outer) if isinstance(outer, cst.Call) and outer.func is around else None
+        if not isinstance(found, cst.Expr):
+            return None
+    assert isinstance(found, cst.BaseSmallStatement)
+    return found if isinstance(site.statement(found), cst.SimpleStatementLine) else None
+
+
+def _write_after(unit: Unit, training: Training, written: Written) -> None:
+    """Write what follows the construction of a trainer, which gets a name for that."""
+    place = _place(unit, training)
+    if not written.after or place is None or training.made is None:
+        return
+    group = unit.group
+    if isinstance(place, (cst.Assign, cst.AnnAssign)):
+        trainer = place.target if isinstance(place, cst.AnnAssign) else place.targets[0].target
+    else:
+        trainer = group.fresh("trainer")
+    new = [
+        statement
+        for template, holes in written.after
+        for statement in group.statements(template.lstrip(), trainer=trainer.deep_clone(), **holes)
+    ]
+    line = unit.site.statement(training.made)
+    if isinstance(place, (cst.Assign, cst.AnnAssign)):
+        assert isinstance(line, cst.SimpleStatementLine)
+        group.insert(line, new, before=False)
+        return
+    made = cst.Assign([cst.AssignTarget(trainer.deep_clone())], training.made)
+    last: cst.BaseSmallStatement = cst.Return(trainer.deep_clone())
+    if isinstance(place, cst.Expr):
+        outer = cst.ensure_type(place.value, cst.Call)
+        func = cst.ensure_type(outer.func, cst.Attribute).with_changes(value=trainer.deep_clone())
+        last = cst.Expr(outer.with_changes(func=func))
+    group.replace_statement(place, [cst.SimpleStatementLine([made]), *new, cst.SimpleStatementLine([last])])
 
 
 def _resumes(unit: Unit, training: Training) -> list[str]:

@@ -81,9 +81,6 @@ def _text(writing: Writing) -> None:
     writing.keep("dataset_text_field")
     if not writing.unit.before(NEW_TRL):
         writing.keep("completion_only_loss")
-    elif not writing.spread:
-        # Both parts of a row were learnt; natively a row with a prompt has its prompt masked.
-        writing.add("completion_only_loss", "False")
 
 
 def _assistant(writing: Writing) -> None:

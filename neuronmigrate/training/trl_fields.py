@@ -68,7 +68,13 @@ _TRL_DEFAULTS = (
     Default("activation_checkpointing", "bool", {"0.0.1": "False"}, "True"),
 )
 
-SFT_DEFAULTS = (*DEFAULTS, Default("learning_rate", "float", {"0.0.1": "5e-5"}, "2e-5"), *_TRL_DEFAULTS)
+SFT_DEFAULTS = (
+    *DEFAULTS,
+    Default("learning_rate", "float", {"0.0.1": "5e-5"}, "2e-5"),
+    *_TRL_DEFAULTS,
+    # Both parts of a row were learnt; natively a row with a prompt has its prompt masked.
+    Default("completion_only_loss", "bool | None", {"0.0.1": "False", NEW_TRL: "None"}, "None"),
+)
 """Where the defaults of NeuronSFTConfig and of trl 1.16's SFTConfig differ."""
 
 ORPO_FIELDS: Mapping[str, tuple[Field, ...]] = {

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
 import libcst as cst
 
 from neuronmigrate import catalogue, edits
+from neuronmigrate.flow import Use as FlowUse
+from neuronmigrate.flow import UseKind
 from neuronmigrate.loads.arguments import Load, Table, sorted_arguments, written_out
 from neuronmigrate.names import dotted_name
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 from neuronmigrate.training.evidence import Evidence, newest
-from neuronmigrate.training.fields import Fate, rule
+from neuronmigrate.training.fields import OWN_CLASS, Fate, rule
 from neuronmigrate.training.kinds import (
     ARGUMENTS,
     NATIVE_PARSERS,
     PARSERS,
     PARSING,
+    PLAIN_ARGUMENTS,
     TRAINERS,
     ArgumentsKind,
 )
@@ -47,6 +50,8 @@ class Source:
     """The class of this file that derives from the legacy one."""
     derived: bool = False
     """Whether it is a class of the script, in this file or another one."""
+    plain: bool = False
+    """Whether it is Transformers' own class, which trainers before 0.4.0 took as well."""
 
 
 @dataclass(eq=False)
@@ -63,10 +68,18 @@ class Training:
     """Whether it is a class of the script, in this file or another one."""
     args: cst.BaseExpression | None
     model: cst.BaseExpression | None
+    models: tuple[cst.BaseExpression, ...] = ()
+    """What the model may be: that, or what the function given as `model_init` gives."""
     sources: tuple[Source, ...] = ()
     """What may have made its arguments; first what those were taken over from, by `to_dict()`."""
     loads: tuple[cst.Call, ...] = ()
     """The calls of this file that may have made its model."""
+    given: frozenset[str] = frozenset()
+    """The names of its other arguments, and of these."""
+    partial: bool = False
+    """Whether `call` is the `functools.partial` that gives the class some of its arguments."""
+    made: cst.Call | None = None
+    """The call that makes it: `call`, or the only call of that `partial`; None where there is none such."""
     peft: bool = False
     """Whether adapters are trained, and the weights that are loaded stay as they are."""
 
@@ -153,17 +166,18 @@ class Unit:
             self.read[call] = sorted_arguments(self.site, use, call, kind.native, table)
         return self.read[call]
 
-    def use_of(self, name: str, call: cst.Call) -> Use:
+    def use_of(self, name: str, call: cst.Call, *, partial: bool = False) -> Use:
         """The use of a legacy class behind a call, also where the call names a class of the script."""
-        found = next((each for each in self.site.uses if each.call is call), None)
+        klass = call.args[0].value if partial else call.func
+        found = next((each for each in self.site.uses if each.call is call or each.chain is klass), None)
         if found is not None:
             return found
-        head: cst.BaseExpression = call.func
+        head: cst.BaseExpression = klass
         while isinstance(head, cst.Attribute):
             head = head.value
         assert isinstance(head, cst.Name), "a class that is known has a name"
         binding = self.site.names.bindings_at(head)[0]
-        return Use(call.func, call.func, name, name, True, binding, call)
+        return Use(klass, klass, name, name, True, binding, call)
 
     def fields_of(self, owner: cst.ClassDef) -> frozenset[str]:
         """The fields that a class of this file has of its own, or of a base in this file."""
@@ -302,19 +316,20 @@ def local_class(site: Site, expression: cst.BaseExpression) -> cst.ClassDef | No
 
 def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
     for call in site.nodes(cst.Call):
-        name, owner, derived = legacy_class(site, unit.subclasses, call.func)
+        partial = bool(call.args) and site.name_of(call.func) == "functools.partial"
+        klass = call.args[0].value if partial else call.func
+        name, owner, derived = legacy_class(site, unit.subclasses, klass)
         if name not in TRAINERS:
             continue
-        given = {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
-        for index, arg in enumerate(call.args):
-            if arg.star == "**":
-                # A dictionary that is written out says it as well.
-                given = {**(written_out(site, arg.value) or {}), **given}
-            elif arg.keyword is None and not arg.star and index < 2:
-                given.setdefault(("model", "args")[index], arg.value)
+        makers = list(_calls_of(site, call)) if partial else [call]
+        given = _given(site, call.args[1:] if partial else call.args)
+        if partial and len(makers) == 1:
+            # What is given by position follows what the partial has.
+            given.update(_given(site, makers[0].args, len(call.args) - 1))
         training = Training(call, name, owner, derived, given.get("args"), given.get("model"))
+        training.partial, training.made = partial, makers[0] if len(makers) == 1 else None
         if training.args is not None:
-            own = unit.sources(training.args)
+            own = unit.sources(training.args) or _plain_sources(site, unit, training.args)
             behind = [
                 each
                 for source in own
@@ -323,11 +338,72 @@ def _trainings(site: Site, unit: Unit) -> Iterator[Training]:
                 for each in sources
             ]
             training.sources = (*behind, *own)
-        if training.model is not None:
-            training.loads = tuple(dict.fromkeys(_loads(site, training, training.model, 0)))
+        training.models = tuple(_models(site, given))
+        loads = [load for model in training.models for load in _loads(site, training, model, 0)]
+        training.loads = tuple(dict.fromkeys(loads))
+        training.given = frozenset(given)
         config = given.get("peft_config")
         training.peft = training.peft or (config is not None and edits.code_of(config) != "None")
         yield training
+
+
+def _plain_sources(site: Site, unit: Unit, args: cst.BaseExpression) -> tuple[Source, ...]:
+    """Transformers' own arguments, where nothing but a legacy trainer gets them, and so the old defaults."""
+    if not unit.before(OWN_CLASS):
+        return ()
+    found = []
+    for each in site.flow.origin_of(args).producers:
+        if not isinstance(each.node, cst.Call) or each.name not in PLAIN_ARGUMENTS:
+            return ()
+        uses = site.flow.uses_of(each.node)
+        if uses.lost or any(not _stays(site, unit, use) for use in uses.uses):
+            return ()
+        seq2seq = "Seq2Seq" if "Seq2Seq" in each.name else ""
+        found.append(Source(f"optimum.neuron.{seq2seq}NeuronTrainingArguments", call=each.node, plain=True))
+    return tuple(found)
+
+
+def _stays(site: Site, unit: Unit, use: FlowUse) -> bool:
+    """Whether a use of arguments hands them to a legacy trainer, or to nobody."""
+    if use.kind not in (UseKind.ARGUMENT, UseKind.HANDED_ON, UseKind.RETURNED, UseKind.STORED):
+        return True
+    call = site.parent(site.parent(use.node) or use.node)
+    return isinstance(call, cst.Call) and legacy_class(site, unit.subclasses, call.func)[0] in TRAINERS
+
+
+def _given(site: Site, args: Sequence[cst.Arg], before: int = 0) -> dict[str, cst.BaseExpression]:
+    """What a trainer's constructor is given by name; `before` is how many arguments stand in front."""
+    given = {arg.keyword.value: arg.value for arg in args if arg.keyword is not None}
+    for index, arg in enumerate(args, before):
+        if arg.star == "**":
+            # A dictionary that is written out says it as well.
+            given = {**(written_out(site, arg.value) or {}), **given}
+        elif arg.keyword is None and not arg.star and index < 2:
+            given.setdefault(("model", "args")[index], arg.value)
+    return given
+
+
+def _calls_of(site: Site, partial: cst.Call) -> Iterator[cst.Call]:
+    """The calls of what a `functools.partial` gives."""
+    for use in site.flow.uses_of(partial).uses:
+        call = site.parent(use.node)
+        if isinstance(call, cst.Call) and call.func is use.node:
+            yield call
+
+
+def _models(site: Site, given: Mapping[str, cst.BaseExpression]) -> Iterator[cst.BaseExpression]:
+    """What a trainer may train, by the arguments of its constructor."""
+    model, init = given.get("model"), given.get("model_init")
+    if model is not None and edits.code_of(model) != "None":
+        yield model
+    elif isinstance(init, cst.Lambda):
+        yield init.body
+    elif isinstance(init, cst.Name):
+        for binding in site.names.bindings_at(init):
+            for node in site.nodes(cst.Return) if isinstance(binding.node, cst.FunctionDef) else ():
+                function = site.names.function_of(node)
+                if function is not None and function.node is binding.node and node.value is not None:
+                    yield node.value
 
 
 def _loads(site: Site, training: Training, model: cst.BaseExpression, depth: int) -> Iterator[cst.Call]:
@@ -433,7 +509,7 @@ def is_known(site: Site, load: cst.Call) -> bool:
 def resumed(unit: Unit, training: Training) -> cst.Call | None:
     """The call of a trainer's `train` that goes on from a checkpoint."""
     site = unit.site
-    for use in site.flow.uses_of(training.call).uses:
+    for use in site.flow.uses_of(training.made or training.call).uses:
         func = site.parent(use.node)
         call = site.parent(func) if isinstance(func, cst.Attribute) else None
         if isinstance(func, cst.Attribute) and func.attr.value == "train" and isinstance(call, cst.Call):

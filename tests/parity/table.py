@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import os
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neuronmigrate.parity import comparing
-from neuronmigrate.parity.comparison import Blame, Comparison, Status
+from neuronmigrate.parity.comparison import Blame, Comparison, Culprit, Status
 from neuronmigrate.parity.isolate import Search
 from neuronmigrate.parity.recording import Recording, read
 from neuronmigrate.parity.running import ALIGNED
@@ -36,8 +37,8 @@ class Outcome:
     is_fault: bool
     comparison: Comparison
     blame: Blame | None = None
-    named: bool = False
-    """Whether a hunk with the edit was named, and no other."""
+    named: str = ""
+    """Whether what was named is where the edit is: right, wrong, with others, or none."""
 
     @property
     def caught(self) -> bool:
@@ -58,8 +59,15 @@ class Outcome:
         """A line of the table."""
         hunk = ""
         if self.blame is not None:
-            hunk = "yes" if self.named else self.blame.reason or "others with it"
-        return [self.change.base, self.change.name, "yes" if self.caught else "no", self.quantity, hunk]
+            hunk = "; ".join(_told(each) for each in self.blame.culprits) or self.blame.reason
+        return [
+            self.change.base,
+            self.change.name,
+            "yes" if self.caught else "no",
+            self.quantity,
+            hunk,
+            self.named,
+        ]
 
 
 class Programs:
@@ -102,7 +110,7 @@ class Programs:
         if not bisect or not outcome.caught:
             return outcome
         blame = self.blame(base, after)
-        return replace(outcome, blame=blame, named=_names(blame, change))
+        return replace(outcome, blame=blame, named=_named(blame, change))
 
     def blame(self, base: Base, after: str) -> Blame:
         """The hunks that make the difference."""
@@ -139,17 +147,31 @@ class Programs:
         return read(out)
 
 
-def _names(blame: Blame, change: Change) -> bool:
-    """Whether the one hunk that was named has the edit, or calls the function that has it."""
-    if len(blame.culprits) != 1:
-        return False
-    culprit = blame.culprits[0]
+def _told(culprit: Culprit) -> str:
+    """A hunk by the lines of both sides, and who wrote it."""
+    names = ", ".join(culprit.codemods)
+    who = (f"not as {names} writes it" if names else "by hand") if culprit.by_hand else names or "rewritten"
+    return f"line {culprit.line} to {culprit.new_line}, {who}"
+
+
+def _named(blame: Blame, change: Change) -> str:
+    """Whether the hunks that were named have the edit, or call the function that has it."""
+    if not blame.culprits:
+        return "none"
     after = BASES[change.base].after()
-    start = after[: after.index(change.old)].count("\n") + 1
-    lines = set(range(start, start + max(change.new.count("\n"), 1)))
-    if lines & set(range(culprit.new_line, culprit.new_line + max(culprit.new.count("\n"), 1))):
-        return True
-    return any(f"{name}(" in culprit.new for name in _around(after, start))
+    edited = change.apply(after)
+    matcher = difflib.SequenceMatcher(None, after.splitlines(), edited.splitlines(), autojunk=False)
+    lines: set[int] = set()
+    for tag, _, _, start, stop in matcher.get_opcodes():
+        if tag != "equal":
+            lines |= set(range(start + 1, max(stop, start + 1) + 1))
+    around = [name for line in lines for name in _around(edited, line)]
+    right = [
+        lines & set(range(each.new_line, each.new_line + max(each.new.count("\n"), 1)))
+        or any(f"{name}(" in each.new for name in around)
+        for each in blame.culprits
+    ]
+    return "right" if all(right) else "with others" if any(right) else "wrong"
 
 
 def _around(text: str, line: int) -> list[str]:
@@ -186,6 +208,7 @@ def main(arguments: Sequence[str]) -> int:
         each for each in (*correct, *FAULTS, *VARIANTS) if only in ("", each.base) and word in each.name
     ]
     outcomes = []
+    used = _seconds()
     with tempfile.TemporaryDirectory() as folder, Warm() as warm:
         programs = Programs(Path(folder), warm)
         for change in changes:
@@ -197,12 +220,18 @@ def main(arguments: Sequence[str]) -> int:
             )
             if given.verbose and outcome.caught != outcome.is_fault:
                 terminal.emit(comparison.text([outcome.comparison]), sys.stdout)
+    print(f"{_seconds() - used:.0f} seconds of CPU")
     if given.write:
         page = given.write.read_text("utf-8")
         head, _, rest = page.partition(BEGIN)
         _, _, tail = rest.partition(END)
         given.write.write_text(head + BEGIN + "".join(tables(outcomes)) + END + tail, "utf-8")
     return int(any(each.caught != each.is_fault for each in outcomes))
+
+
+def _seconds() -> float:
+    """Seconds of CPU of this process and of those that it started and that are over."""
+    return sum(os.times()[:4])
 
 
 def tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -214,9 +243,9 @@ def tables(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f"{caught} of {len(faults)} faults are caught, and {sum(each.caught for each in others)} of "
     yield f"{len(others)} correct programs are failed."
     if searched:
-        named = sum(each.named for each in searched)
+        named = sum(each.named == "right" for each in searched)
         yield f" The hunk with the edit is named for {named} of the {len(searched)} that were searched for."
-    yield "\n\n| program | wrong edit | caught | by | hunk named |\n|---|---|---|---|---|\n"
+    yield "\n\n| program | wrong edit | caught | by | hunk named | that is |\n|---|---|---|---|---|---|\n"
     for each in faults:
         yield f"| {' | '.join(each.columns())} |\n"
     yield "\n| program | correct edit | verdict |\n|---|---|---|\n"

@@ -73,7 +73,7 @@ def test_a_fault_is_caught(change: Change, programs: Programs) -> None:
 def test_a_fault_is_found(change: Change, programs: Programs) -> None:
     outcome = programs.outcome(change, bisect=True)
     assert outcome.caught, _told(outcome.comparison)
-    assert outcome.named, outcome.blame
+    assert outcome.named == "right", outcome.blame
 
 
 @pytest.mark.parametrize("change", _cases(CORRECT, DAILY))

@@ -49,7 +49,6 @@ NO_OLD_SIDE = {
     "sentence_encoders/run": "it takes names of several releases",
     "seq2seq/run": "scores have no stand-in",
     "spawned_processes/torchrun": "it reduces in a process group that torch_xla made",
-    "rendezvous/exchange": "xm.xla_rendezvous has no stand-in",
     "traced_models/derived": "its stand-in wants token_type_ids, which the call leaves out",
     "traced_models/frozen": "it loads an export that a stand-in does not write",
     "vision_models/run": "it loads an export that a stand-in does not write",
@@ -227,9 +226,6 @@ PROJECTS = {
         ("--model_id", "model", "--output_dir", "out"),
         "0.4.5",
         models={"model": save_classifier},
-        # The classifiers of Transformers 5 take num_items_in_batch and return the mean all the same. Its
-        # Trainer then divides by nothing, and the gradients of the two micro-batches are summed.
-        diverges=("loss", "micro-batches"),
     ),
     "mnist_torchrun": Project(
         "train.py",
@@ -275,6 +271,7 @@ NO_OLD_PROJECT = {
     "chat": "the old decoder fed no streamer, so that its second half is waited for in vain",
     "orpo": "it needs trl of that time; what its globals held there is compared above",
     "poster_service": "it loads exports with adapters by id, which have no stand-in",
+    "traced_embedder": "it takes two scripts, and no numbers are recorded of files",
 }
 """Projects whose two sides are not compared, and why."""
 

@@ -233,6 +233,26 @@ class TestActivation:
         with pytest.raises(RuntimeError, match="without strict mode"):
             activate(quiet=True, devices=2)
 
+    @pytest.mark.parametrize("strict", [False, True])
+    def test_after_a_backward_pass_on_the_cpu(self, strict: bool) -> None:
+        program = f"""
+import torch
+from torch.utils.checkpoint import checkpoint
+
+def gradient(device, reentrant=True):
+    weight = torch.linspace(-1, 1, 12).view(3, 4).to(device).requires_grad_()
+    layer = lambda x: (x @ weight.T).tanh() @ weight
+    checkpoint(layer, weight * 2, use_reentrant=reentrant).square().mean().cpu().backward()
+    return weight.grad.cpu()
+
+before = gradient("cpu")
+from neuronmigrate.runtime import activate
+activate(strict={strict})
+assert torch.equal(before, gradient("neuron")) and torch.equal(before, gradient("neuron", False))
+"""
+        done = python(program)
+        assert done.returncode == 0, done.stderr
+
     def test_a_taken_backend(self, neuron: Activation, monkeypatch: pytest.MonkeyPatch) -> None:
         from neuronmigrate.runtime.emulated import install
 
@@ -285,7 +305,7 @@ print(json.dumps([changed, [touch.part for touch in activation.touched]]))
         changed = {name for name in changed if not name.startswith(by_itself) and ".__" not in name}
         assert changed - set(touched) == set()
         registrations = {"torch.utils.rename_privateuse1_backend", "torch._dynamo.register_backend"}
-        registrations |= {"torch._dynamo.device_interface"}
+        registrations |= {"torch._dynamo.device_interface", "torch.autograd.set_multithreading_enabled"}
         registrations |= {"torch.optim.optimizer.register_optimizer_step_pre_hook"}
         attributes = {name for name in touched if name.startswith("torch.") and ".__" not in name}
         assert attributes - registrations == changed

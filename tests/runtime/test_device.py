@@ -115,7 +115,9 @@ class TestMixedDevices:
     cpu = torch.ones(2)
 
     def test_arithmetic(self) -> None:
-        with pytest.raises(fallback.MixedDevices, match=r"aten::add.Tensor.*\.to\('neuron'\)"):
+        with pytest.raises(
+            fallback.MixedDevices, match=r"aten::add.Tensor.*CPU tensor of shape \[2\] with \.to\('neuron'\)"
+        ):
             torch.ones(2, device="neuron") + self.cpu
 
     def test_lists(self) -> None:

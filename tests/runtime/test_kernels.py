@@ -54,6 +54,22 @@ class TestCopies:
         same(target, torch.arange(6.0).reshape(2, 3))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_an_encoder_in_eval_mode_keeps_its_padding() -> None:
+    made = []
+    padding = torch.tensor([[False] * 7, [False] * 5 + [True] * 2])
+    for device in ("cpu", "neuron"):
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        encoder = torch.nn.TransformerEncoder(layer, 2).to(device).eval()
+        given = torch.randn(2, 7, 16).to(device)
+        with torch.inference_mode():
+            made.append(encoder(given, src_key_padding_mask=padding.to(device)).cpu())
+    right, mine = made
+    assert torch.equal(right[1, 5:], torch.zeros(2, 16)) and mine[1, 5:].abs().min() > 0
+    torch.testing.assert_close(mine[~padding], right[~padding], rtol=1e-6, atol=1e-6)
+
+
 class TestResize:
     """aten::resize_ and operations that resize what they write to."""
 
@@ -259,5 +275,6 @@ def test_lists_name_operations_that_exist() -> None:
 def test_own_kernels_and_only_they_are_covered_here() -> None:
     assert set(kernels.OWN) == {
         *("_copy_from", "_copy_from_and_resize", "_efficientzerotensor", "_local_scalar_dense"),
+        "_nested_tensor_from_mask_left_aligned",
         *("empty.memory_format", "empty_strided", "record_stream", "resize_"),
     }

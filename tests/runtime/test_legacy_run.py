@@ -79,7 +79,7 @@ def _raised(text: str) -> BaseException:
 
 def test_the_api_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With transformers 5.24 installed, code of the 4.x line meets what is gone."""
-    begin(monkeypatch)
+    session = begin(monkeypatch)
     text = "\nfrom transformers import TrainingArguments\nTrainingArguments('x', evaluation_strategy='no')\n"
     message = explain(_raised(text))
     assert message is not None
@@ -91,6 +91,14 @@ def test_the_api_in_the_way_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     message = explain(_raised("import transformers\ntransformers.TFBertModel\n"))
     assert message is not None
     assert "transformers.TFBertModel is not in transformers 5." in message
+    text = "class NeuronTrainer:\n    def __init__(self): ...\nNeuronTrainer(tokenizer=None)\n"
+    assert explain(_raised(text)) is None
+    session.use("optimum.neuron.NeuronTrainer")
+    message = explain(_raised(text))
+    assert message == (
+        "old.py:3: optimum.neuron.NeuronTrainer of optimum-neuron 0.4.5 has no argument tokenizer: "
+        "choose the release that the script was written for with --from-version"
+    )
 
 
 def test_errors_of_the_script_are_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:

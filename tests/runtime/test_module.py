@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,10 +41,34 @@ def test_devices_are_checked() -> None:
         neuron.set_device(given)
         with neuron.device(given):
             pass
-    with pytest.raises(ValueError, match="there are 1 emulated devices"):
+    with pytest.raises(ValueError, match="there is 1 emulated device: a process owns one"):
         neuron.set_device("neuron:1")
     with pytest.raises(ValueError, match="expected a neuron device"):
         neuron.set_device("cpu")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda device: torch.ones(2, device=device),
+        lambda device: torch.arange(2, device=device),
+        lambda device: torch.ones(2).to(device),
+        lambda device: torch.ones(2, device="neuron").to(device),
+        lambda device: torch.zeros_like(torch.ones(2), device=device),
+        lambda device: torch.nn.Linear(2, 2).to(device),
+    ],
+)
+def test_a_process_owns_one_device(use: Callable[[str], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    use("neuron:0")
+    with pytest.raises(RuntimeError, match="neuron:1 is asked for, and there is 1 emulated device"):
+        use("neuron:1")
+    monkeypatch.setattr(module, "_devices", 2)
+    use("neuron:1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    use("neuron:1")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    with pytest.raises(RuntimeError, match="in the process of local rank 0, which owns its own device alone"):
+        use("neuron:1")
 
 
 def test_libraries_find_the_package() -> None:

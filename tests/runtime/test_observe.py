@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from neuronmigrate.report import observation as printer
-from neuronmigrate.runtime.observe import Observation, Observer
+from neuronmigrate.runtime.observation import Observation, Rank, Seen, combine
+from neuronmigrate.runtime.observe import Observer
 from neuronmigrate.runtime.places import Place
 from neuronmigrate.targets import operators
 from tests.runtime.running import run, script
@@ -54,7 +55,7 @@ for rows in (1, 2, 2):
 
 
 @dataclass
-class Seen:
+class Report:
     """The report of PROGRAM and what was printed."""
 
     document: dict[str, Any]
@@ -76,17 +77,17 @@ class Seen:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("observed")
     report = folder / "report.json"
     # A warning of torch about us would be an error.
     flags = ["-W", "error::UserWarning"]
     done = run("--observe", "--report", report, script(folder, PROGRAM), flags=flags)
     assert done.returncode == 0, done.stderr
-    return Seen(json.loads(report.read_bytes())["observation"], done.stdout, done.stderr)
+    return Report(json.loads(report.read_bytes())["observation"], done.stdout, done.stderr)
 
 
-def test_totals(seen: Seen) -> None:
+def test_totals(seen: Report) -> None:
     document = seen.document
     assert document["emulated"] is True and document["table"] == operators.DATED
     assert document["calls"] == sum(line["calls"] for line in document["lines"])
@@ -96,7 +97,7 @@ def test_totals(seen: Seen) -> None:
     assert distinct == sorted(distinct, reverse=True)
 
 
-def test_each_shape_counts_once_on_the_line_that_had_it_first(seen: Seen) -> None:
+def test_each_shape_counts_once_on_the_line_that_had_it_first(seen: Report) -> None:
     forward = seen.cost("forward")
     # Two linear layers, ReLU, square and mean: three shapes of each, though there were four rounds.
     assert forward["distinct"] == 15 and forward["calls"] == 20
@@ -106,14 +107,14 @@ def test_each_shape_counts_once_on_the_line_that_had_it_first(seen: Seen) -> Non
     assert [len(each["shapes"]) for each in rest] == [3, 3, 3]
 
 
-def test_backward_counts_for_the_line_that_asked_for_it(seen: Seen) -> None:
+def test_backward_counts_for_the_line_that_asked_for_it(seen: Report) -> None:
     backward = seen.cost("backward")
     assert backward["distinct"] >= 9
     # The next best: no line at all, which would be a thread that was lost.
     assert all(line["path"].endswith("program.py") for line in seen.document["lines"])
 
 
-def test_the_host_waits(seen: Seen) -> None:
+def test_the_host_waits(seen: Report) -> None:
     assert seen.one("item", "host-sync")["count"] == 4
     assert seen.one("item", "host-sync")["what"] == "value"
     assert seen.one("copy", "host-sync")["count"] == 1
@@ -121,24 +122,24 @@ def test_the_host_waits(seen: Seen) -> None:
     assert [note["what"] for note in seen.at("print")] == ["print"]
 
 
-def test_shapes_that_values_decide(seen: Seen) -> None:
+def test_shapes_that_values_decide(seen: Report) -> None:
     assert "mask" in seen.one("mask", "data-dependent-shape")["why"]
     assert seen.one("nonzero", "data-dependent-shape")["what"] == "nonzero"
 
 
-def test_64_bits(seen: Seen) -> None:
+def test_64_bits(seen: Report) -> None:
     wide = [note for note in seen.at("float64") if note["kind"] == "float64"]
     assert "mul" in [note["what"] for note in wide]
     assert seen.one("int64", "int64")["count"] >= 1
     assert not [note for note in seen.at("forward") if note["kind"] in ("float64", "int64")]
 
 
-def test_operations_that_run_on_the_cpu(seen: Seen) -> None:
+def test_operations_that_run_on_the_cpu(seen: Report) -> None:
     note = seen.one("sort", "runs-on-cpu")
     assert note["what"] == "sort" and note["why"] == operators.ON_CPU["sort"]
 
 
-def test_a_module_that_was_left_on_the_cpu(seen: Seen) -> None:
+def test_a_module_that_was_left_on_the_cpu(seen: Report) -> None:
     note = seen.one("forgotten", "cpu-placement")
     assert note["what"] == "Sequential"
     assert note["why"] == "its parameters are on the CPU, and so are its inputs"
@@ -146,13 +147,13 @@ def test_a_module_that_was_left_on_the_cpu(seen: Seen) -> None:
     assert len([each for each in seen.document["notes"] if each["kind"] == "cpu-placement"]) == 2
 
 
-def test_a_compiled_module_is_traced_as_ever(seen: Seen) -> None:
+def test_a_compiled_module_is_traced_as_ever(seen: Report) -> None:
     # A third row count was seen before, so the compiled forward adds nothing, and it did run in full.
     assert seen.cost("compiled")["distinct"] == 0 and seen.cost("compiled")["calls"] == 3
     assert [note["kind"] for note in seen.at("compiled")] == []
 
 
-def test_compiled_graphs_count_as_graphs(seen: Seen) -> None:
+def test_compiled_graphs_count_as_graphs(seen: Report) -> None:
     # Forward and backward of two shapes.
     assert seen.document["graphs"] == 4
     # The linear layers and ReLU three times, and their gradients.
@@ -162,7 +163,7 @@ def test_compiled_graphs_count_as_graphs(seen: Seen) -> None:
     assert "4 graphs of torch.compile" in seen.stderr
 
 
-def test_the_text(seen: Seen) -> None:
+def test_the_text(seen: Report) -> None:
     lines = seen.stderr.splitlines()
     start = lines.index("neuronmigrate: observed on the emulated neuron device (CPU)")
     text = "\n".join(lines[start:])
@@ -315,6 +316,86 @@ def test_the_real_package_is_asked_for_its_fallbacks(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "torch_neuronx", package)
     notes = Observer().observation().of("runs-on-cpu")
     assert [(note.what, note.count) for note in notes] == [("aten::sort", 2), ("aten::acos", 1)]
+
+
+# Several processes
+
+RANKS = """\
+import os, signal, sys
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("neuron")
+rank = dist.get_rank()
+total = torch.ones(2, device="neuron") + 1  # both
+dist.all_reduce(total)  # sum
+if rank == 0:
+    print(total.tolist())  # first
+else:
+    print(torch.ones(3, device="neuron").mul(2).sum().shape)  # second
+dist.barrier()
+dist.destroy_process_group()
+if "kill" in sys.argv and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def _ranks(folder: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    program = script(folder, RANKS)
+    report = folder / "report.json"
+    kept = folder / "temporary"
+    kept.mkdir()
+    options = ("--observe", "--devices", "2", "--report", report)
+    done = run(*options, program, *arguments, env={"TMPDIR": str(kept)})
+    assert not [*kept.glob("neuronmigrate-*")], done.stderr
+    return done.returncode, json.loads(report.read_bytes()), done.stderr
+
+
+def test_each_rank_is_observed(tmp_path: Path) -> None:
+    code, document, said = _ranks(tmp_path)
+    assert code == 0, said
+    assert document["selection"]["devices"] == 2
+    seen = document["observation"]
+    zero, one = seen["ranks"]
+    assert (zero["rank"], one["rank"], seen["silent"]) == (0, 1, [])
+    assert one["own"] >= 2 > zero["own"]
+    assert zero["calls"] + one["calls"] == seen["calls"]
+    assert seen["distinct"] == zero["distinct"] + one["own"]
+    marked = {line["source"].rpartition("# ")[2]: line for line in seen["lines"]}
+    assert marked["both"]["calls"] == 4 and marked["both"]["distinct"] == 2 and marked["both"]["ranks"] == []
+    assert marked["second"]["ranks"] == [1]
+    (copied,) = [note for note in seen["notes"] if note["source"].endswith("# first")]
+    assert copied["kind"] == "host-sync" and copied["ranks"] == [0]
+    assert (
+        f"rank 1: {one['calls']} operations, {one['distinct']} distinct, {one['own']} of them on no" in said
+    )
+    assert "(rank 1)  print(torch.ones(3" in said and said.count("observed on the emulated") == 1
+
+
+@pytest.mark.nightly
+def test_a_rank_that_was_killed_is_named(tmp_path: Path) -> None:
+    code, document, said = _ranks(tmp_path, "kill")
+    assert code == 1
+    assert document["observation"]["silent"] == [1]
+    assert "rank 1: killed before the end, what was seen is lost" in said
+
+
+def test_ranks_together() -> None:
+    here, there = Place("a.py", 1), Place("a.py", 2)
+    add, mul = ("aten::add", ("[2] float32",)), ("aten::mul", ("[2] float32",))
+    wait = ("host-sync", there, "value", "why")
+    first = Seen(True, ((add, 3, here),), ((here, 3),), ((*wait, 2),), 1, 4)
+    second = Seen(True, ((add, 1, here), (mul, 1, there)), ((here, 1), (there, 1)), (), 1, 4)
+    assert Seen.from_text(second.to_text()) == second and Seen.from_text(first.to_text()) == first
+    both = combine({0: first, 1: second}, silent=[2])
+    assert (both.calls, both.distinct, both.once, both.graphs, both.in_graphs) == (5, 2, 1, 2, 8)
+    assert both.ranks == (Rank(0, 3, 1, 0, 1, 4), Rank(1, 2, 2, 1, 1, 4)) and both.silent == (2,)
+    assert [(line.place, line.calls, line.ranks) for line in both.lines] == [(here, 4, ()), (there, 1, (1,))]
+    assert [note.ranks for note in both.notes] == [(0,)]
+    page = printer.page(both)
+    assert "rank 2: killed before the end" in page and "<td>1 (rank 1)</td>" in page
+    alone = combine({0: first})
+    assert alone.ranks == () and [line.ranks for line in alone.lines] == [()]
 
 
 def test_nothing_seen_is_said() -> None:

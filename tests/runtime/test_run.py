@@ -310,6 +310,12 @@ def test_a_batch_left_on_the_cpu_is_refused_on_its_line(tmp_path: Path) -> None:
     assert "nothing ran on the neuron device" not in done.stderr
 
 
+def test_a_group_without_its_processes_is_explained(tmp_path: Path) -> None:
+    done = run(script(tmp_path, 'import torch\ntorch.distributed.init_process_group("neuron")\n'))
+    assert done.returncode == 1
+    assert done.stderr.endswith("`neuronmigrate run --devices N` starts its processes\n")
+
+
 @pytest.fixture(scope="module")
 def placed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, object]], str]:
     """What is said about a program whose models stay on the CPU: its notes and its stderr."""

@@ -20,6 +20,7 @@ from tests.tiny_models import (
     save_llama,
     save_lora,
     save_recognizer,
+    save_rows,
     save_sentence_encoder,
     save_stable_diffusion,
     save_stable_diffusion_xl,
@@ -267,6 +268,10 @@ sketcher("an oil painting", image=picture, strength=0.7).images[0].save("plain_s
 TRAINING = {
     "accelerate_loop": ("train.py --model_name_or_path {classifier} --output_dir out", "epoch 1: loss"),
     "finetune_classifier": ("train.py --model_id {classifier} --output_dir out", "8 updates"),
+    "train_over_files": (
+        "main.py --output_dir out --max_steps 2 --logging_steps 1 --save_strategy no --report_to none",
+        "train_loss",
+    ),
     "orpo": ("align.py --model_id {llama} --output_dir out", "train_loss"),
     "weighted_loss": ("train.py", "train_loss"),
 }
@@ -274,7 +279,6 @@ TRAINING = {
 ELSEWHERE = {
     "pair_25": "tests/test_pairs.py runs it on two processes",
     "sft_lora": "tests/test_scripts.py runs it",
-    "train_over_files": "not run yet: only its text is held",
     "train_language_model": "tests/test_training_scripts.py runs it as its launcher does",
 }
 
@@ -283,7 +287,10 @@ ELSEWHERE = {
 @pytest.mark.parametrize("project", TRAINING)
 def test_training_projects_end_well(project: str, tmp_path: Path, model_dir: Path) -> None:
     line, last = TRAINING[project]
-    name, *words = line.format(classifier=model_dir, llama=save_llama(tmp_path / "llama")).split()
+    # What some find by these names in the working directory.
+    llama = save_llama(tmp_path / "meta-llama" / "Llama-3.2-1B")
+    save_rows(tmp_path / "rows")
+    name, *words = line.format(classifier=model_dir, llama=llama).split()
     env = {
         "MODEL_DIR": str(model_dir),
         "OUTPUT_DIR": str(tmp_path),

@@ -10,7 +10,7 @@ from tests.runtime.agreement import Outcomes, run_chosen
 from tests.runtime.programmes import Programme, programmes
 from tests.runtime.runner import EMULATED
 
-MIXED = "all tensors to be on the same device, but found .* neuron:0 and cpu.*move the CPU tensor with .to"
+MIXED = r"Expected all tensors to be .*, neuron:0 and cpu.*move the CPU tensor of shape \[.*\] with .to"
 LATE = (
     r"init_process_group must come before the first use of the neuron device.*"
     r"has used the device already \(\S+ at \S+{}.py:\d+\): move init_process_group"

@@ -53,7 +53,7 @@ def attention(
     real = all(type(tensor) in (Tensor, Parameter) for tensor in tensors)
     if real:
         if any(tensor.get_device() != 0 for tensor in tensors):
-            raise MixedDevices(f"aten::{NAME}")
+            raise MixedDevices(f"aten::{NAME}", tensors)
         if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
             operands = (query, key, value, attn_mask, dropout_p, is_causal)
             return by_name(f"aten::{NAME}", *operands, scale=scale, enable_gqa=enable_gqa)  # type: ignore[return-value]

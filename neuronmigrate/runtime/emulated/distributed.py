@@ -119,7 +119,7 @@ def _collective(op: OpOverload, *args: object, **kwargs: object) -> object:
             value = _carrier(dist.ProcessGroup.unbox(value)).boxed()  # type: ignore[arg-type]
         given.append(seen.enter(value))
     if seen.host:
-        raise fallback.MixedDevices(op._name)
+        raise fallback.MixedDevices(op._name, args)
     for neuron, cpu in seen.pairs.values():
         cpu.carried = neuron  # type: ignore[attr-defined]
     if name in ("_allgather_base_", "_reduce_scatter_base_"):

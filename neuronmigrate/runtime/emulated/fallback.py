@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.nn import Parameter
 
+from neuronmigrate.runtime.emulated.module import check_index
 from neuronmigrate.runtime.emulated.retag import to_cpu, to_cpu_with_bits, to_neuron
 
 Kernel: TypeAlias = Callable[..., object]
@@ -45,11 +46,22 @@ _kernels: dict[str, Kernel] = {}
 class MixedDevices(RuntimeError):
     """An operation was given tensors of the CPU and of the device."""
 
-    def __init__(self, op: str) -> None:
+    def __init__(self, op: str, given: Iterable[object]) -> None:
+        left = next((f" of shape {list(value.shape)}" for value in _flat(given) if value.is_cpu), "")
         super().__init__(
             "Expected all tensors to be on the same device, but found at least two devices, neuron:0 and"
-            f" cpu! (in {op}, on the emulated neuron device: move the CPU tensor with .to('neuron'))"
+            f" cpu! (in {op}, on the emulated neuron device: move the CPU tensor{left} with .to('neuron'))"
         )
+
+
+def _flat(values: Iterable[object]) -> Iterator[Tensor]:
+    """The tensors with dimensions among arguments, and in their lists."""
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.dim():
+                yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _flat(value)
 
 
 def fallback(op: OpOverload, *args: object, **kwargs: object) -> object:
@@ -170,7 +182,7 @@ def _functional(op: OpOverload) -> Kernel:
                     elif value.dim():
                         host = True
         if host and device and not mixed_allowed:
-            raise MixedDevices(op._name)
+            raise MixedDevices(op._name, args)
         made: Any
         try:
             made = numbers.run(mask, given, kwargs) if mask else run(*given, **kwargs)
@@ -207,7 +219,7 @@ def _in_place(op: OpOverload) -> Kernel:
             elif value is not None:
                 mask |= bit
         if host and device and not mixed_allowed:
-            raise MixedDevices(op._name)
+            raise MixedDevices(op._name, args)
         if mask:
             numbers.run(mask, given, kwargs)
         else:
@@ -215,6 +227,11 @@ def _in_place(op: OpOverload) -> Kernel:
         return args[0]
 
     return kernel
+
+
+_CONTIGUOUS = frozenset({"aten::native_group_norm"})
+"""Operations that a compiled graph may give other strides than it foresaw: the convolution of the CPU
+gives channels last for some weights, and `contiguous()` between the two went when the graph was made."""
 
 
 def _general(op: OpOverload) -> Kernel:
@@ -228,16 +245,19 @@ def _general(op: OpOverload) -> Kernel:
     written_by_name = {argument.name for argument in arguments if argument.is_write}
     writes = bool(written_at)
     resizes = any(argument.is_write and argument.kwarg_only for argument in arguments)
+    contiguous = op._schema.name in _CONTIGUOUS
 
     def kernel(*args: object, **kwargs: object) -> object:
         seen = Seen(enter, resizable=resizes)
         given = [seen.enter(value) for value in args]
+        if contiguous:
+            given = [value.contiguous() if isinstance(value, Tensor) else value for value in given]
         named = {name: seen.enter(value) for name, value in kwargs.items()}
         if seen.pairs and not mixed_allowed:
             written = [args[at] for at in written_at if at < len(args)]
             written += [value for name, value in kwargs.items() if name in written_by_name]
             if seen.host or _any_on_cpu(written):
-                raise MixedDevices(op._name)
+                raise MixedDevices(op._name, [*args, *kwargs.values()])
         try:
             mask = numbers.mask(given)
             made = numbers.run(mask, given, named) if mask else run(*given, **named)
@@ -283,6 +303,8 @@ class Seen:
         elif kind is torch.device:
             if value.type != "neuron":  # type: ignore[attr-defined]
                 self.elsewhere = True
+            elif value.index:  # type: ignore[attr-defined]
+                check_index(value)  # type: ignore[arg-type]
             return value if self.elsewhere else CPU
         return value
 

@@ -65,3 +65,18 @@ def install(*, devices: int, strict: bool) -> None:
     if strict:
         importlib.import_module("neuronmigrate.runtime.emulated.strict").install()
     group.install(strict=strict)
+    _run_backward_here()
+
+
+def _run_backward_here() -> None:
+    """Let this thread run its backward passes itself, as on the CPU.
+
+    PyTorch's engine counts the devices at the first backward pass of a process and starts a thread for each.
+    Where a pass on the CPU came before the activation, this device has none, and the next pass would end with
+    an internal assert (`device_ready_queues_`, torch/csrc/autograd/engine.cpp).
+    """
+    torch.autograd.set_multithreading_enabled(False)
+    touch.register(
+        "torch.autograd.set_multithreading_enabled",
+        "False in the thread that activates: a backward pass on the CPU may have come before",
+    )

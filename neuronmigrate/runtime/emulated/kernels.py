@@ -24,6 +24,7 @@ from neuronmigrate.runtime.emulated.fallback import (
     overload_of,
     tell,
 )
+from neuronmigrate.runtime.emulated.module import check_index
 from neuronmigrate.runtime.emulated.retag import to_cpu, to_cpu_with_bits, to_neuron
 
 KEY = "PrivateUse1"
@@ -52,6 +53,7 @@ def empty(
     """aten::empty.memory_format."""
     if layout not in (None, torch.strided):
         raise NotImplementedError(f"the emulated neuron device has no {layout} tensors")
+    check_index(device)
     return to_neuron(aten.empty.memory_format(size, dtype=dtype, device=CPU, memory_format=memory_format))
 
 
@@ -65,6 +67,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> Tensor:
     """aten::empty_strided."""
+    check_index(device)
     return to_neuron(aten.empty_strided.default(size, stride, dtype=dtype, device=CPU))
 
 
@@ -126,6 +129,14 @@ def resize(
     return tensor
 
 
+def nested_from_mask(tensor: Tensor, mask: Tensor) -> bool:
+    """aten::_nested_tensor_from_mask_left_aligned: the device holds no nested tensors of strided layout.
+
+    So `nn.TransformerEncoder` in eval mode keeps its padded positions, where the CPU takes them out.
+    """
+    return False
+
+
 def metadata_only(op: OpOverload) -> Kernel:
     """A CPU kernel that changes shape, strides or storage alone, run on the neuron tensor itself.
 
@@ -143,6 +154,7 @@ OWN: dict[str, Kernel] = {
     "_copy_from_and_resize": copy_from_and_resize,
     "_efficientzerotensor": zero_tensor,
     "_local_scalar_dense": local_scalar_dense,
+    "_nested_tensor_from_mask_left_aligned": nested_from_mask,
     "empty.memory_format": empty,
     "empty_strided": empty_strided,
     "record_stream": lambda tensor, stream: None,

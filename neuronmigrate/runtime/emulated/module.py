@@ -102,9 +102,40 @@ def index_of(device: Device) -> int:
         if named.type != "neuron":
             raise ValueError(f"expected a neuron device, got {named}")
         index = named.index or 0
-    if not 0 <= index < device_count():
-        raise ValueError(f"neuron:{index} is asked for, and there are {device_count()} emulated devices")
+    refusal = why_not(index)
+    if refusal is not None:
+        raise ValueError(refusal)
     return index
+
+
+def why_not(index: int) -> str | None:
+    """Why this process may not use the device of an index; None if it may.
+
+    Under torchrun a process owns the device of its local rank alone, as the early TorchNeuron source has it.
+    """
+    count = device_count()
+    if not 0 <= index < count:
+        there = "there is 1 emulated device" if count == 1 else f"there are {count} emulated devices"
+        return (
+            f"neuron:{index} is asked for, and {there}: a process owns one, "
+            "and `neuronmigrate run --devices N` starts a process for each of N"
+        )
+    own = os.environ.get("LOCAL_RANK")
+    if index and own is not None and own != str(index):
+        return (
+            f"neuron:{index} is asked for in the process of local rank {own}, which owns its own device"
+            ' alone: write torch.device("neuron"), without an index'
+        )
+    return None
+
+
+def check_index(device: torch.device | None) -> None:
+    """Raise RuntimeError for a device with an index that is not this process's."""
+    # 0 is also the index that every tensor here carries.
+    if device is not None and device.index:
+        refusal = why_not(device.index)
+        if refusal is not None:
+            raise RuntimeError(refusal)
 
 
 _devices = 1

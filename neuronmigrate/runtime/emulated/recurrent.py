@@ -87,7 +87,7 @@ def run(op: OpOverload, *args: object) -> object:
     structure = [_take(item, tensors) for item in args]
     # The batch sizes of a packed sequence stay on the CPU.
     if any(tensor.is_cpu and tensor.dtype.is_floating_point for tensor in tensors):
-        raise MixedDevices(op._name)
+        raise MixedDevices(op._name, args)
     if not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
         return by_name(op._name, *args)
     if observers:

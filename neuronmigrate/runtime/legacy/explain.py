@@ -24,9 +24,10 @@ def explain(error: BaseException) -> str | None:
     """One message with file and line for an error that stand-ins or other library versions caused.
 
     None for an error of the script itself: that one is to be shown as it is. The cases are
-    a legacy name that has no stand-in, a stand-in that needs another version of a library, and a name or a
-    keyword of transformers, trl, accelerate, peft, diffusers or sentence-transformers that the
-    installed version lacks while the version that the legacy release ran with is another one.
+    a legacy name that has no stand-in, a stand-in that needs another version of a library or is of another
+    release than the script, and a name or a keyword of transformers, trl, accelerate, peft, diffusers or
+    sentence-transformers that the installed version lacks while the version that the legacy release ran with
+    is another one.
     """
     where = _place(error)
     if isinstance(error, LegacyProblem):
@@ -35,10 +36,15 @@ def explain(error: BaseException) -> str | None:
         return _import(error, where)
     text = str(error)
     if isinstance(error, TypeError) and (found := _KEYWORD.search(text)):
+        taker = found["callable"].removesuffix(".__init__")
         library = _library_of(error, found["callable"])
         if library:
-            return _other_version(
-                where, library, f"{found['callable'].removesuffix('.__init__')}.{found['name']}"
+            return _other_version(where, library, f"{taker}.{found['name']}")
+        stand_in = next((each for each in current().used if each.endswith(f".{taker}")), "")
+        if stand_in.startswith("optimum."):
+            return (
+                f"{where}: {stand_in} of optimum-neuron {current().release} has no argument {found['name']}: "
+                "choose the release that the script was written for with --from-version"
             )
     if isinstance(error, AttributeError) and (found := _ATTRIBUTE.search(text)):
         owner = found["module"] or found["type"] or found["cls"]

@@ -74,6 +74,7 @@ BASES = {
         Base("embed", model="CLASSIFIER"),
         Base("generate", release="0.3.0", model="CHAT"),
         Base("loop"),
+        Base("pretrain"),
         Base("ranks", devices=2),
         Base("trainer", model="CLASSIFIER"),
         Base("translate", model="TRANSLATOR"),
@@ -159,6 +160,56 @@ FAULTS = (
         "torch.manual_seed(1)\n",
         "torch.manual_seed(1 + dist.get_rank())\n",
     ),
+    Change("ranks", "learning rate times the processes", "lr=1e-2,", "lr=1e-2 * dist.get_world_size(),"),
+    Change(
+        "ranks",
+        "metric read before its reduction",
+        "right = all_reduce(right)\naccuracy = right.item() / (len(data) * dist.get_world_size())\n",
+        "accuracy = right.item() / (len(data) * dist.get_world_size())\nright = all_reduce(right)\n",
+    ),
+    Change("ranks", "metric for one process", "(len(data) * dist.get_world_size())", "len(data)"),
+    Change(
+        "ranks",
+        "twice as many shares",
+        "num_replicas=dist.get_world_size()",
+        "num_replicas=2 * dist.get_world_size()",
+    ),
+    Change("ranks", "epoch set one ahead", "set_epoch(epoch)", "set_epoch(epoch + 1)"),
+    Change(
+        "ranks", "scheduler stepped twice", "        scheduler.step()\n", "        scheduler.step()\n" * 2
+    ),
+    Change(
+        "ranks",
+        "largest of the gradients",
+        "dist.all_reduce(param.grad)\n                param.grad.div_(dist.get_world_size())",
+        "dist.all_reduce(param.grad, dist.ReduceOp.MAX)",
+    ),
+    Change(
+        "ranks",
+        "reduced after the step",
+        _AVERAGE + _CLIP + "        optimizer.step()\n",
+        _CLIP + "        optimizer.step()\n" + _AVERAGE,
+    ),
+    Change(
+        "ranks",
+        "gradients cleared before the step",
+        "        loss.backward()\n",
+        "        loss.backward()\n        optimizer.zero_grad()\n",
+    ),
+    Change("ranks", "saved under another key", '{"model": model', '{"module": model'),
+    Change(
+        "ranks",
+        "saved by the second process",
+        "os.environ.get(rank, 0)) == 0",
+        "os.environ.get(rank, 0)) == 1",
+    ),
+    Change("ranks", "saved in bfloat16", "data.detach().cpu()", "data.detach().cpu().bfloat16()"),
+    Change(
+        "ranks",
+        "other weights saved",
+        'save_on_master({"model": model.state_dict()',
+        'save_on_master({"model": torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).state_dict()',
+    ),
     # One process
     Change(
         "loop",
@@ -202,6 +253,115 @@ FAULTS = (
     Change("loop", "optimizer not saved", '"optimizer": optimizer.state_dict(), ', ""),
     Change("loop", "head frozen", "optimizer = torch", "model.head.requires_grad_(False)\noptimizer = torch"),
     Change("loop", "scores not normalized", ".float().softmax(-1).cpu()", ".float().cpu()"),
+    Change(
+        "loop",
+        "evaluated in bfloat16",
+        "with torch.no_grad():\n    scores",
+        'with torch.no_grad(), torch.autocast("neuron", dtype=torch.bfloat16):\n    scores',
+    ),
+    Change("loop", "learning rate halved", "lr=5e-3", "lr=2.5e-3"),
+    Change(
+        "loop",
+        "clipped at each batch",
+        "        if index % 2 == 1:\n            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+        "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n        if index % 2 == 1:\n",
+    ),
+    Change(
+        "loop",
+        "clipped after the step",
+        "            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n            average_gradients(optimizer)\n            optimizer.step()\n",
+        "            average_gradients(optimizer)\n            optimizer.step()\n            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n",
+    ),
+    Change(
+        "loop",
+        "scheduler stepped at each batch",
+        "            scheduler.step()\n            optimizer.zero_grad()\n",
+        "            optimizer.zero_grad()\n        scheduler.step()\n",
+    ),
+    Change(
+        "loop",
+        "targets of other sentences",
+        "targets.flatten(), ignore",
+        "targets.roll(1, 0).flatten(), ignore",
+    ),
+    Change(
+        "loop",
+        "shuffled by a seed of its own",
+        "shuffle=True",
+        "shuffle=True, generator=torch.Generator().manual_seed(1)",
+    ),
+    Change("loop", "another epoch saved", '"epoch": 2', '"epoch": 1'),
+    Change("loop", "another model saved", '{"model": model.state_dict()', '{"model": Tagger().state_dict()'),
+    # A language model and its cache
+    Change("pretrain", "weights not tied", "        self.head.weight = self.words.weight\n", ""),
+    Change(
+        "pretrain",
+        "labels shifted twice",
+        "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:]",
+        "loss = F.cross_entropy(logits[:, :-2].flatten(0, 1), ids[:, 2:]",
+    ),
+    Change(
+        "pretrain",
+        "labels not shifted",
+        "loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:]",
+        "loss = F.cross_entropy(logits.flatten(0, 1), ids",
+    ),
+    Change(
+        "pretrain",
+        "padding counted in the loss",
+        "ids[:, 1:].flatten(), ignore_index=PAD)",
+        "ids[:, 1:].flatten())",
+    ),
+    Change(
+        "pretrain", "padding not masked", "causal & mask[:, None, :]", "causal.expand(ids.shape[0], -1, -1)"
+    ),
+    Change(
+        "pretrain",
+        "future not masked",
+        "causal & mask[:, None, :]",
+        "mask[:, None, :].expand(-1, ids.shape[1], -1)",
+    ),
+    Change(
+        "pretrain", "cache one place on", "written != PAD, start, cache", "written != PAD, start + 1, cache"
+    ),
+    Change("pretrain", "places from zero", "written != PAD, start, cache", "written != PAD, 0, cache"),
+    Change(
+        "pretrain",
+        "cache lost",
+        "logits, cache = model(ids, written",
+        "cache = None\n        logits, _ = model(ids, ids",
+    ),
+    Change("pretrain", "evaluated in train mode", "model.eval()\n", ""),
+    Change("pretrain", "mean of the batches' means", 'ignore_index=PAD, reduction="sum"', "ignore_index=PAD"),
+    Change(
+        "pretrain",
+        "padding counted in the perplexity",
+        "(ids[:, 1:] != PAD).sum().item()",
+        "ids[:, 1:].numel()",
+    ),
+    Change(
+        "pretrain",
+        "losses added in bfloat16",
+        "torch.zeros((), device",
+        "torch.zeros((), dtype=torch.bfloat16, device",
+    ),
+    Change("pretrain", "last loss for the average", "        running += loss", "        running = loss"),
+    Change("pretrain", "shorter warmup", "(step + 1) / 4", "(step + 1) / 3"),
+    Change(
+        "pretrain",
+        "drawn for the likeliest",
+        "logits[:, -1:].argmax(-1)",
+        "logits[:, -1].softmax(-1).multinomial(1)",
+    ),
+    Change("pretrain", "one word less", "for _ in range(5)", "for _ in range(4)"),
+    Change(
+        "pretrain",
+        "gradients cleared before the step",
+        "        optimizer.zero_grad()\n        loss.backward()\n",
+        "        loss.backward()\n        optimizer.zero_grad()\n",
+    ),
+    Change("pretrain", "float16 weights saved", "model.state_dict(), ", "model.half().state_dict(), "),
+    Change("pretrain", "model left on the CPU", 'torch.device("neuron")', 'torch.device("cpu")'),
     # A Trainer
     Change("trainer", "learning rate by default", "        learning_rate=1e-3,\n", ""),
     Change("trainer", "batch size by default", "        per_device_train_batch_size=2,\n", ""),
@@ -218,7 +378,9 @@ FAULTS = (
     Change("trainer", "autocast to bfloat16", "        seed=3,\n", "        seed=3,\n        bf16=True,\n"),
     Change("trainer", "model in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
     Change("trainer", "SGD for AdamW", 'optim="adamw_torch"', 'optim="sgd"'),
-    Change("trainer", "order by another seed", "        seed=3,\n", "        seed=3,\n        data_seed=5,\n"),
+    Change(
+        "trainer", "order by another seed", "        seed=3,\n", "        seed=3,\n        data_seed=5,\n"
+    ),
     Change(
         "trainer",
         "last batch dropped",
@@ -226,6 +388,29 @@ FAULTS = (
         "        seed=3,\n        dataloader_drop_last=True,\n",
     ),
     Change("trainer", "one epoch less", "num_train_epochs=2", "num_train_epochs=1"),
+    Change("trainer", "no checkpoints", "        save_steps=2,\n", '        save_strategy="no",\n'),
+    Change("trainer", "checkpoints half as often", "save_steps=2", "save_steps=4"),
+    Change(
+        "trainer",
+        "optimizer not saved",
+        "        save_steps=2,\n",
+        "        save_steps=2,\n        save_only_model=True,\n",
+    ),
+    Change("trainer", "tokenizer not saved", "    processing_class=tokenizer,\n", ""),
+    Change("trainer", "model not saved", 'trainer.save_model("trained")\n', ""),
+    Change(
+        "trainer",
+        "saved in bfloat16",
+        'trainer.save_model("trained")\n',
+        'trainer.model.to(torch.bfloat16)\ntrainer.save_model("trained")\n',
+    ),
+    Change(
+        "trainer",
+        "head trained alone",
+        "\n\nclass Weighted",
+        "\nmodel.bert.requires_grad_(False)\n\n\nclass Weighted",
+    ),
+    Change("trainer", "labels turned round", '"labels": label}', '"labels": 1 - label}'),
     # Generation
     Change("generate", "sampled for greedy", "do_sample=False", "do_sample=True"),
     Change("generate", "padded on the right", 'padding_side="left"', 'padding_side="right"'),
@@ -237,10 +422,18 @@ FAULTS = (
     ),
     Change("generate", "fewer new tokens", "max_new_tokens=16", "max_new_tokens=15"),
     Change("generate", "max_length for max_new_tokens", "max_new_tokens=16", "max_length=16 + 4"),
-    Change("generate", "penalty for repetitions", "max_new_tokens=16", "max_new_tokens=16, repetition_penalty=1.2"),
+    Change(
+        "generate",
+        "penalty for repetitions",
+        "max_new_tokens=16",
+        "max_new_tokens=16, repetition_penalty=1.2",
+    ),
     Change("generate", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
     Change("generate", "two beams", "max_new_tokens=16", "max_new_tokens=16, num_beams=2"),
     Change("generate", "no repeated pairs", "max_new_tokens=16", "max_new_tokens=16, no_repeat_ngram_size=2"),
+    Change("generate", "prompts cut", "padding=True,", "padding=True, truncation=True, max_length=8,"),
+    Change("generate", "prompt in the answer", "outputs[:, length:]", "outputs"),
+    Change("generate", "last character cut", "outputs[:, length:]", "outputs[:, length:-1]"),
     # Inference
     Change("classify", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
     Change(
@@ -274,6 +467,22 @@ FAULTS = (
         "model.generate(inputs.to(model.device)['input_ids'], attention_mask=torch.ones_like(inputs['input_ids']),",
     ),
     Change("translate", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
+    Change("classify", "labels turned round", "[row.index(max(row))]", "[row.index(min(row))]"),
+    Change("classify", "logits rounded to bfloat16", ".logits.cpu()", ".logits.bfloat16().cpu()"),
+    Change("classify", "last batch lost", "range(0, len(texts), 2)", "range(0, 2, 2)"),
+    Change(
+        "classify",
+        "cut at the other end",
+        "from_pretrained(folder)\n",
+        'from_pretrained(folder, truncation_side="left")\n',
+    ),
+    Change("embed", "normalized over the batch", "normalize(vectors, dim=-1)", "normalize(vectors, dim=0)"),
+    Change("embed", "distances for cosines", "vectors @ vectors.T", "torch.cdist(vectors, vectors)"),
+    Change("embed", "cut", "padding=True,", "padding=True, truncation=True, max_length=6,"),
+    Change("embed", "in train mode", "inputs = tokenizer(", "model.train()\ninputs = tokenizer("),
+    Change("translate", "another first token", "num_beams=2,", "num_beams=2, decoder_start_token_id=1,"),
+    Change("translate", "special tokens kept", "skip_special_tokens=True", "skip_special_tokens=False"),
+    Change("translate", "source cut", "padding=True,", "padding=True, truncation=True, max_length=3,"),
 )
 
 VARIANTS = (
@@ -340,7 +549,9 @@ VARIANTS = (
     ),
     Change("trainer", "fused optimizer", 'optim="adamw_torch"', 'optim="adamw_torch_fused"'),
     Change("trainer", "loss multiplied by a half", "loss / 2  #", "loss * 0.5  #"),
-    Change("trainer", "inputs by name", "model(**inputs)", "model(inputs['input_ids'], inputs['attention_mask'])"),
+    Change(
+        "trainer", "inputs by name", "model(**inputs)", "model(inputs['input_ids'], inputs['attention_mask'])"
+    ),
     Change("generate", "dynamic cache", 'model.generation_config.cache_implementation = "static"\n', ""),
     Change(
         "generate",
@@ -375,4 +586,45 @@ VARIANTS = (
     Change(
         "translate", "greedy from the start", "num_beams=2, do_sample=False", "do_sample=False, num_beams=2"
     ),
+    Change(
+        "trainer",
+        "gradient checkpointing",
+        "        seed=3,\n",
+        "        seed=3,\n        gradient_checkpointing=True,\n",
+    ),
+    Change("trainer", "checkpoints kept", "        save_total_limit=2,\n", ""),
+    Change(
+        "ranks",
+        "gradients set to zero as well",
+        "        optimizer.step()\n",
+        "        optimizer.step()\n        optimizer.zero_grad(set_to_none=False)\n",
+    ),
+    Change(
+        "pretrain",
+        "attention by hand",
+        "F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)",
+        "(query @ key.mT / 4).masked_fill(~allowed, -torch.inf).softmax(-1) @ value",
+    ),
+    Change(
+        "pretrain", "no cache", "model(ids, written != PAD, start, cache)\n", "model(written, written != PAD)\n        logits = logits[:, -1:]\n"
+    ),
+    Change(
+        "pretrain",
+        "scores by the embedding",
+        "return self.head(self.norm(hidden + self.drop(attended)))",
+        "return F.linear(self.norm(hidden + self.drop(attended)), self.words.weight)",
+    ),
+    Change(
+        "pretrain",
+        "loss read at each step",
+        "        running += loss.detach()\n",
+        "        running += loss.item()\n",
+    ),
+    Change("pretrain", "data on the device", "held[:2, :3].to(device)", "held.to(device)[:2, :3]"),
+    Change("generate", "padded further", "padding=True,", 'padding="max_length", max_length=24,'),
+    Change(
+        "classify", "padded as needed", 'padding="max_length", max_length=16', "padding=True, max_length=16"
+    ),
+    Change("embed", "sum for the mean", " / mask.sum(1)", ""),
+    Change("embed", "padded further", "padding=True,", 'padding="max_length", max_length=12,'),
 )

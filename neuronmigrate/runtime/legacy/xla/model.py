@@ -68,6 +68,7 @@ __all__ = [
     "xla_device",
     "xla_device_hw",
     "xla_real_devices",
+    "xla_rendezvous",
     "xrt_world_size",
 ]
 
@@ -402,7 +403,14 @@ def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> 
 
     Raises ValueError for a part of the processes, TypeError for a payload that is not bytes.
     """
-    if replicas and len(replicas) != world.size():
+    return xla_rendezvous(payload, replicas or None, tag)
+
+
+def xla_rendezvous(
+    payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None
+) -> list[bytes]:
+    """The same as `rendezvous`; the tag is a name and no more."""
+    if ordinals and len(ordinals) != world.size():
         raise ValueError("Only global rendezvous is supported")
     if not isinstance(payload, bytes):
         raise TypeError(f"`payload` must be bytes, not {type(payload)}")

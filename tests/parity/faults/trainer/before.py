@@ -45,7 +45,8 @@ trainer = Weighted(
         warmup_steps=1,
         max_grad_norm=0.5,
         logging_steps=1,
-        save_strategy="no",
+        save_steps=2,
+        save_total_limit=2,
         report_to="none",
         zero_1=False,
     ),
@@ -54,4 +55,4 @@ trainer = Weighted(
 )
 trainer.train()
 losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-trainer.save_model("out")
+trainer.save_model("trained")
