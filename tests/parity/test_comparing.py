@@ -237,6 +237,14 @@ def test_a_run_that_did_not_end_is_not_comparable(tmp_path: Path) -> None:
         ({"a": 1}, {"b": 1}, Status.DIVERGED),
         (None, 0, Status.DIVERGED),
         ("positive", "negative", Status.DIVERGED),
+        # What is small beside the others of a list is judged as in a tensor.
+        ([1.0, 1.23456789e-5], [1.0, 1.23556789e-5], Status.WITHIN),
+        ([1, 1.23456789e-5], [1, 1.23556789e-5], Status.DIVERGED),
+        # A device is named by its own name, and a new side on the CPU is not on its device.
+        ("cpu", "neuron", Status.EXPLAINED),
+        ("xla:0", "neuron:0", Status.EXPLAINED),
+        ("xla:0", "cpu", Status.DIVERGED),
+        ("neuron:0", "neuron:1", Status.DIVERGED),
     ],
 )
 def test_plain_results(old: object, new: object, status: Status) -> None:
