@@ -188,6 +188,9 @@ class _Judge:
         """Whole numbers: each has to be the same."""
         x, y = a.tensor(), b.tensor()
         if is_float(row.dtypes[0]) != is_float(row.dtypes[1]):
+            if row.quantity in ("input", "inner input") and x.shape == y.shape and bool((x == y).all()):
+                # A count that one side hands over as a float is the same count.
+                return replace(row, status=Status.WITHIN)
             return replace(row, status=Status.DIVERGED, reason=f"{row.dtypes[0]} and {row.dtypes[1]}")
         wrong = int((x != y).sum()) if x.shape == y.shape else x.numel()
         if not wrong and "sampled" not in a.fields:

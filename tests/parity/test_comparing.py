@@ -131,6 +131,16 @@ def test_shapes(tmp_path: Path, quantity: str, status: Status) -> None:
     assert compare(a, b).rows[0].status is status
 
 
+@pytest.mark.parametrize(
+    ("quantity", "number", "status"),
+    [("input", 3.0, Status.WITHIN), ("input", 4.0, Status.DIVERGED), ("saved", 3.0, Status.DIVERGED)],
+)
+def test_a_count_as_a_float(tmp_path: Path, quantity: str, number: float, status: Status) -> None:
+    a = of_tensors(tmp_path / "a", {"m": torch.tensor(3)}, quantity)
+    b = of_tensors(tmp_path / "b", {"m": torch.tensor(number)}, quantity)
+    assert compare(a, b).status is status
+
+
 def test_the_same_numbers_in_two_shapes(tmp_path: Path) -> None:
     """They are kept once, and each is read in its own shape."""
     values = torch.arange(6.0)
