@@ -22,7 +22,7 @@ from neuronmigrate.parity.comparison import OUTCOMES, Blame, Comparison, Culprit
 from neuronmigrate.parity.forks import TIMEOUT
 from neuronmigrate.parity.hunks import Difference, Hunk
 from neuronmigrate.parity.recording import Recording, read
-from neuronmigrate.parity.running import Choices, Pair
+from neuronmigrate.parity.running import Choices, Pair, link
 from neuronmigrate.parity.tolerance import Policy
 from neuronmigrate.parity.warm import Warm
 from neuronmigrate.plan import Result
@@ -124,8 +124,11 @@ class Search:
         variables: Mapping[str, str] | None = None,
         runs: int = RUNS,
         timeout: float | None = None,
+        data: Collection[Path] = (),
     ) -> None:
         """`timeout` is in seconds and holds for each mixture; one that takes longer tells nothing.
+
+        `data` is linked into the working folder of each.
 
         With `choices.steps` the old side is recorded anew, as far as the mixtures are.
         Raises SyntaxError and UnicodeDecodeError as `hunks.of_scripts` does.
@@ -141,6 +144,7 @@ class Search:
         self.variables = variables
         self.left = runs
         self.timeout = timeout
+        self.data = tuple(data)
         self.done = 0
         self.stopped = 0
         """Mixtures that took too long."""
@@ -239,6 +243,7 @@ class Search:
         program, cwd, out = (folder / name for name in ("program", "cwd", "out"))
         program.mkdir()
         cwd.mkdir()
+        link(self.data, cwd)
         for entry in self.before.parent.resolve().iterdir():
             if entry.name not in texts:
                 os.symlink(entry, program / entry.name)
@@ -292,6 +297,7 @@ def blame(
                 release=pair.release,
                 choices=replace(pair.choices, steps=steps) if steps else pair.choices,
                 timeout=SLACK + LONGER * seconds,
+                data=pair.data,
             )
             return search.blame(_written(pair))
     except (SyntaxError, UnicodeDecodeError) as error:

@@ -254,7 +254,7 @@ def run(pair: Pair) -> Comparison:
         if code != other and not (found.first.error or found.second.error):
             reason = f"{labels[0]} ended with exit code {code}, {labels[1]} with {other}"
             found = replace(found, status=Status.NOT_COMPARABLE, reason=reason)
-        elif code:
+        elif code and code == other:
             found = replace(found, notes=(*found.notes, f"both sides ended with exit code {code}"))
         if any("FileNotFoundError" in side.error for side in (found.first, found.second)):
             note = (

@@ -156,6 +156,16 @@ def test_shapes(tmp_path: Path, quantity: str, status: Status) -> None:
     assert compare(a, b).rows[0].status is status
 
 
+@pytest.mark.parametrize(
+    ("quantity", "number", "status"),
+    [("input", 3.0, Status.WITHIN), ("input", 4.0, Status.DIVERGED), ("saved", 3.0, Status.DIVERGED)],
+)
+def test_a_count_as_a_float(tmp_path: Path, quantity: str, number: float, status: Status) -> None:
+    a = of_tensors(tmp_path / "a", {"m": torch.tensor(3)}, quantity)
+    b = of_tensors(tmp_path / "b", {"m": torch.tensor(number)}, quantity)
+    assert compare(a, b).status is status
+
+
 def test_the_same_numbers_in_two_shapes(tmp_path: Path) -> None:
     """They are kept once, and each is read in its own shape."""
     values = torch.arange(6.0)
@@ -265,6 +275,14 @@ def test_a_run_that_did_not_end_is_not_comparable(tmp_path: Path) -> None:
         ({"a": 1}, {"b": 1}, Status.DIVERGED),
         (None, 0, Status.DIVERGED),
         ("positive", "negative", Status.DIVERGED),
+        # What is small beside the others of a list is judged as in a tensor.
+        ([1.0, 1.23456789e-5], [1.0, 1.23556789e-5], Status.WITHIN),
+        ([1, 1.23456789e-5], [1, 1.23556789e-5], Status.DIVERGED),
+        # A device is named by its own name, and a new side on the CPU is not on its device.
+        ("cpu", "neuron", Status.EXPLAINED),
+        ("xla:0", "neuron:0", Status.EXPLAINED),
+        ("xla:0", "cpu", Status.DIVERGED),
+        ("neuron:0", "neuron:1", Status.DIVERGED),
     ],
 )
 def test_plain_results(old: object, new: object, status: Status) -> None:

@@ -60,6 +60,7 @@ NO_STAND_IN = {
     "parallel_layers/pair_19": "neuronx_distributed",
     "parallel_layers/training": "neuronx_distributed",
     "parallel_regions/torchrun": "neuronx_distributed",
+    "parallel_state/stages": "neuronx_distributed",
     "parallel_trainer/training": "neuronx_distributed",
     "sharded_models/torchrun": "torch_xla.distributed.fsdp",
     "sharded_optimizers/tensor_parallel": "neuronx_distributed",
