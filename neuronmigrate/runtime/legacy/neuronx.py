@@ -76,6 +76,12 @@ class TracedModule(torch.nn.Module):
                 return self.graph(*inputs)
             return self._in_batches(inputs)
 
+    def save(self, f: str | os.PathLike[str], _extra_files: dict[str, str] | None = None) -> None:
+        """Write the graph and its shapes to a file, as a ScriptModule's own `save` does."""
+        options: dict[str, object] = {} if _extra_files is None else {"_extra_files": _extra_files}
+        writer: Callable[..., None] = torch.jit.save
+        writer(self, f, **options)
+
     def _in_batches(self, inputs: Sequence[torch.Tensor]) -> Nested:
         """Batches of the compiled size, the last one filled up."""
         size = self.examples[0][0][0]
