@@ -71,8 +71,9 @@ def test_a_fault_is_caught(change: Change, programs: Programs) -> None:
 
 @pytest.mark.parametrize("change", _cases(FAULTS, SEARCHED))
 def test_a_fault_is_found(change: Change, programs: Programs) -> None:
-    outcome = programs.outcome(change, bisect=True)
+    outcome = programs.outcome(change)
     assert outcome.caught, _told(outcome.comparison)
+    outcome = programs.searched(outcome)
     assert outcome.named == "right", outcome.blame
 
 
