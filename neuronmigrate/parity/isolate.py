@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from neuronmigrate.config import UserError
 from neuronmigrate.parity import comparing, hunks
 from neuronmigrate.parity.comparison import OUTCOMES, Blame, Comparison, Culprit, Status
 from neuronmigrate.parity.forks import TIMEOUT
@@ -264,7 +265,11 @@ class Search:
         if code == TIMEOUT:
             self.stopped += 1
             return None
-        return read(out) if any(out.glob("rank*.jsonl")) else None
+        try:
+            return read(out)
+        except UserError:
+            # It did not get as far as its first line.
+            return None
 
 
 def _hunks(differences: Sequence[Difference]) -> list[Hunk]:

@@ -20,6 +20,8 @@ from neuronmigrate.parity.running import Choices, record, recording_orders
 from neuronmigrate.runtime.launch import Orders, environment
 
 HOME = str(Path(__file__).parents[2])
+OURS = ("neuronmigrate.parity.recorder", "neuronmigrate.runtime.session", "neuronmigrate.runtime.legacy")
+"""What every run needs of this package. Imported once, so that all runs are of one state of it."""
 
 
 class Warm:
@@ -33,7 +35,7 @@ class Warm:
         if hasattr(os, "fork"):
             path = os.pathsep.join(filter(None, [HOME, os.environ.get("PYTHONPATH", "")]))
             quiet = environment(Orders(target=("",)), os.environ)
-            command = [sys.executable, "-m", "neuronmigrate.parity.warm", *self.names]
+            command = [sys.executable, "-m", "neuronmigrate.parity.warm", *self.names, *OURS]
             self._forks = Forks(command, {**quiet, "PYTHONPATH": path})
         return self
 

@@ -172,9 +172,15 @@ def _divide(unit: Unit, owner: cst.ClassDef) -> list[str]:
         return [f"{unit.release} summed the gradients of micro-batches, and so they are still"]
     if _has(owner, _SCALED):
         return []
+    # A class that made up for the sum would divide twice.
+    own = undivided and losses.divides(method)
     first = next(each for each in owner.body.body if not _is_text(each))
     assert isinstance(first, Statement)  # there is the method at least
-    unit.group.insert(first, unit.group.statements(f"{_SCALED} = False\n"))
+    unit.group.insert(first, unit.group.statements(f"{_SCALED} = {own}\n"))
+    if own:
+        return [
+            f"`{_SCALED} = True` leaves this loss as it is, which is divided here as {unit.release} did not"
+        ]
     told = f"`{_SCALED} = False` has the Trainer divide this loss by the number of micro-batches"
     return [f"{told}, which {unit.release} did not" if undivided else told]
 

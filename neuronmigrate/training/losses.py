@@ -148,6 +148,14 @@ def is_undivided(method: cst.FunctionDef) -> bool:
     return not _names_items(method.body)
 
 
+def divides(method: cst.FunctionDef) -> bool:
+    """Whether a method divides by a number as it is written, or by that of the micro-batches."""
+    count = m.Attribute(attr=m.Name("gradient_accumulation_steps")) | m.Name("gradient_accumulation_steps")
+    number = m.Integer() | m.Float() | count
+    division = m.BinaryOperation(operator=m.Divide(), right=number)
+    return bool(m.findall(method.body, division | m.AugAssign(operator=m.DivideAssign(), value=number)))
+
+
 def leaves_loss(unit: Unit, training: Training) -> bool:
     """Whether a trainer's loss is certainly that of its model, and its class reads no number of items."""
     if not training.derived:

@@ -13,12 +13,18 @@ import difflib
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
+from neuronmigrate.config import UserError
 from neuronmigrate.parity import comparing
-from neuronmigrate.parity.comparison import Blame, Comparison, Culprit, Status
+from neuronmigrate.parity.comparison import Blame, Comparison, Culprit, Side, Status
 from neuronmigrate.parity.isolate import Search
 from neuronmigrate.parity.recording import Recording, read
 from neuronmigrate.parity.running import ALIGNED
@@ -27,6 +33,9 @@ from neuronmigrate.parity.warm import Warm
 from neuronmigrate.report import comparison, terminal
 from tests.parity.faults import BASES, FAULTS, VARIANTS, Base, Change
 from tests.tiny_models import save_chat, save_classifier, save_translator
+
+SECONDS = 120.0
+"""A program or mixture that takes longer is stopped."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +82,17 @@ class Outcome:
 class Programs:
     """Runs changed programs; each old side is run once."""
 
-    def __init__(self, folder: Path, warm: Warm) -> None:
+    def __init__(self, folder: Path, warm: Warm, models: Path | None = None) -> None:
+        """`models` is where the models are; without it they are in `folder` as well."""
         self.folder = folder
+        self.models = models or folder
         self.warm = warm
         self._before: dict[str, Recording] = {}
         self._runs = 0
 
     def variables(self, base: Base) -> dict[str, str]:
         """Where the program finds its model, which is made when it is first asked for."""
-        if not base.model:
-            return {}
-        folder = self.folder / base.model.lower()
-        if not folder.exists():
-            MODELS[base.model](folder)
-        return {base.model: str(folder)}
+        return {base.model: str(_model(base.model, self.models))} if base.model else {}
 
     def before(self, base: Base) -> Recording:
         """The recording of the old side."""
@@ -95,27 +101,32 @@ class Programs:
         return self._before[base.name]
 
     def compare(self, base: Base, after: str) -> Comparison:
-        """What comes of the old side and this new one."""
+        """What comes of the old side and this new one. One that does not even start cannot be compared."""
+        old = self.before(base)
         script = self.folder / f"{base.name}_{self._runs}.py"
         script.write_text(after, "utf-8")
-        new = self._record(base, script, legacy=False)
-        return comparing.compare(self.before(base), new)
+        try:
+            new = self._record(base, script, legacy=False)
+        except UserError as error:
+            none = Side("", str(script), "", {}, 0, complete=False, error=str(error))
+            return Comparison(none, none, Status.NOT_COMPARABLE, str(error))
+        return comparing.compare(old, new)
 
-    def outcome(self, change: Change, *, bisect: bool = False) -> Outcome:
-        """Run one edited program; with `bisect`, search for the edit if it makes a difference."""
+    def outcome(self, change: Change) -> Outcome:
+        """Run one edited program."""
         base = BASES[change.base]
-        after = change.apply(base.after())
-        found = self.compare(base, after)
-        outcome = Outcome(change, change in FAULTS, found)
-        if not bisect or not outcome.caught:
-            return outcome
-        blame = self.blame(base, after)
+        return Outcome(change, change in FAULTS, self.compare(base, change.apply(base.after())))
+
+    def searched(self, outcome: Outcome) -> Outcome:
+        """Search for the edit of a fault that was caught."""
+        change = outcome.change
+        base = BASES[change.base]
+        blame = self.blame(base, change.apply(base.after()))
         return replace(outcome, blame=blame, named=_named(blame, change))
 
     def blame(self, base: Base, after: str) -> Blame:
         """The hunks that make the difference."""
-        folder = self.folder / f"after{self._runs}"
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(prefix="after", dir=self.folder))
         (folder / "before.py").write_text(after, "utf-8")
         search = Search(
             base.before,
@@ -127,6 +138,7 @@ class Programs:
             release=base.release,
             choices=ALIGNED,
             variables=self.variables(base),
+            timeout=SECONDS,
         )
         return search.blame([base.result()])
 
@@ -143,6 +155,7 @@ class Programs:
                 devices=base.devices,
                 cwd=Path(cwd),
                 variables=self.variables(base),
+                timeout=SECONDS,
             )
         return read(out)
 
@@ -193,6 +206,53 @@ MODELS: Mapping[str, Callable[[Path], Path]] = {
 }
 
 
+def _model(name: str, folder: Path) -> Path:
+    """The folder of a model."""
+    found = folder / name.lower()
+    if not found.exists():
+        MODELS[name](found)
+    return found
+
+
+class Pool:
+    """Programs that run several at a time, each thread with a process of its own that forks."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self.folder = folder
+        self._threads = ThreadPoolExecutor(jobs)
+        self._own = threading.local()
+        self._left = ExitStack()
+
+    def __enter__(self) -> Pool:
+        # Here, as two threads would draw from one random stream, and must not rewrite at the same time.
+        for name in MODELS:
+            _model(name, self.folder)
+        for base in BASES.values():
+            base.result()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        self._left.close()
+
+    def each(
+        self, act: Callable[[Programs, Change], Outcome], changes: Sequence[Change]
+    ) -> Iterator[Outcome]:
+        """What comes of each change, in the order in which they are done."""
+        waiting = [self._threads.submit(lambda each: act(self._programs(), each), each) for each in changes]
+        for done in as_completed(waiting):
+            yield done.result()
+
+    def _programs(self) -> Programs:
+        """Those of this thread."""
+        if not hasattr(self._own, "programs"):
+            warm = self._left.enter_context(Warm())
+            folder = Path(tempfile.mkdtemp(dir=self.folder))
+            self._own.programs = Programs(folder, warm, self.folder)
+        programs: Programs = self._own.programs
+        return programs
+
+
 AS_MIGRATED = "as migrated"
 BEGIN, END = "<!-- begin: tests.parity.table -->\n", "<!-- end: tests.parity.table -->\n"
 
@@ -203,6 +263,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="a program, or PROGRAM/WORD for edits with that word")
     parser.add_argument("--bisect", action="store_true", help="search for the edit as well")
     parser.add_argument("--verbose", action="store_true", help="print what is wrong in full")
+    parser.add_argument("--jobs", type=int, default=1, help="programs that run at the same time")
     parser.add_argument("--write", type=Path, help="page in which the tables are written anew")
     given = parser.parse_args(arguments)
     only, _, word = given.only.partition("/")
@@ -210,24 +271,31 @@ def main(arguments: Sequence[str]) -> int:
     changes = [
         each for each in (*correct, *FAULTS, *VARIANTS) if only in ("", each.base) and word in each.name
     ]
-    outcomes = []
+    outcomes: dict[Change, Outcome] = {}
     used = _seconds()
-    with tempfile.TemporaryDirectory() as folder, Warm() as warm:
-        programs = Programs(Path(folder), warm)
-        for change in changes:
-            outcome = programs.outcome(change, bisect=given.bisect)
-            outcomes.append(outcome)
-            found = outcome.comparison
-            print(
-                " | ".join(outcome.columns()), f"{found.status.value}: {found.reason}", sep=" | ", flush=True
-            )
-            if given.write:
-                # A run that is stopped leaves what it has.
-                _write(given.write, outcomes, len(changes))
-            if given.verbose and outcome.caught != outcome.is_fault:
-                terminal.emit(comparison.text([outcome.comparison]), sys.stdout)
-    print(f"{_seconds() - used:.0f} seconds of CPU")
-    return int(any(each.caught != each.is_fault for each in outcomes))
+
+    def show(outcome: Outcome) -> None:
+        outcomes[outcome.change] = outcome
+        found = outcome.comparison
+        print(" | ".join(outcome.columns()), f"{found.status.value}: {found.reason}", sep=" | ", flush=True)
+        if given.write:
+            # A run that is stopped leaves what it has.
+            _write(given.write, [outcomes[each] for each in changes if each in outcomes], len(changes))
+        if given.verbose and outcome.caught != outcome.is_fault:
+            terminal.emit(comparison.text([found]), sys.stdout)
+
+    with tempfile.TemporaryDirectory() as folder, Pool(Path(folder), given.jobs) as pool:
+        for outcome in pool.each(Programs.outcome, changes):
+            show(outcome)
+        if given.bisect:
+            caught = [each for each in changes if each in FAULTS and outcomes[each].caught]
+            for outcome in pool.each(lambda programs, each: programs.searched(outcomes[each]), caught):
+                show(outcome)
+    used = _seconds() - used
+    print(f"{used:.0f} seconds of CPU")
+    if given.write:
+        _write(given.write, [outcomes[each] for each in changes], len(changes), used)
+    return int(any(each.caught != each.is_fault for each in outcomes.values()))
 
 
 def _seconds() -> float:
@@ -235,15 +303,20 @@ def _seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _write(path: Path, outcomes: Sequence[Outcome], number: int) -> None:
+def _write(path: Path, outcomes: Sequence[Outcome], number: int, used: float = 0.0) -> None:
     page = path.read_text("utf-8")
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    path.write_text(head + BEGIN + "".join(tables(outcomes, number)) + END + tail, "utf-8")
+    path.write_text(head + BEGIN + "".join(tables(outcomes, number, used)) + END + tail, "utf-8")
 
 
-def tables(outcomes: Sequence[Outcome], number: int) -> Iterator[str]:
-    """The tables of docs/parity.md, of the outcomes of a `number` of programs."""
+def tables(outcomes: Sequence[Outcome], number: int, used: float = 0.0) -> Iterator[str]:
+    """The tables of docs/parity.md, of the outcomes of a `number` of programs.
+
+    `used` is what the run took in seconds of CPU, once it is over.
+    """
+    if used:
+        yield f"All of them in one run, with torch {torch.__version__}: {used / 60:.0f} minutes of CPU. "
     if len(outcomes) < number:
         yield f"The run was stopped after {len(outcomes)} of {number} programs. "
     faults = [each for each in outcomes if each.is_fault]

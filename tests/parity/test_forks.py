@@ -48,7 +48,7 @@ def test_one_that_fails_ends_the_others(forks: Forks, tmp_path: Path) -> None:
 
 
 def test_one_that_hangs_is_stopped_with_what_it_started(forks: Forks, tmp_path: Path) -> None:
-    assert forks.run(["hang"], tmp_path, {}, timeout=5) == TIMEOUT
+    assert forks.run(["hang"], tmp_path, {}, timeout=0.5) == TIMEOUT
     process = Path("/proc", (tmp_path / "child").read_text(), "stat")
     if Path("/proc/self/stat").exists():
         # Gone, or dead and not yet waited for by init.

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuronmigrate.parity.hunks import Difference, Hunk, difference
@@ -14,6 +14,7 @@ from neuronmigrate.parity.isolate import Answer, isolate
 from tests.parity.faults import BASES, FAULTS
 
 
+@settings(deadline=None)
 @given(st.integers(1, 30), st.data())
 def test_one_bad_item_is_found_whatever_the_others_need(number: int, data: st.DataObject) -> None:
     bad = data.draw(st.integers(0, number - 1))
@@ -36,6 +37,7 @@ def test_one_bad_item_is_found_whatever_the_others_need(number: int, data: st.Da
     assert asked <= 2 * number * number + 10
 
 
+@settings(deadline=None)
 @given(st.integers(2, 12), st.data())
 def test_what_only_differs_together_is_found(number: int, data: st.DataObject) -> None:
     both = data.draw(st.sets(st.integers(0, number - 1), min_size=2, max_size=2))
@@ -122,6 +124,7 @@ def test_a_hunk_is_cut_by_lines() -> None:
     assert finer.mixture(finer.hunks[:1]) == old.replace("2,", "20,")
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd"), max_size=8), st.lists(st.sampled_from("abcd"), max_size=8))
 def test_lines_of_a_hunk_make_both_of_its_sides(old: list[str], new: list[str]) -> None:
     hunk = Hunk("a.py", 1, tuple(old), 1, tuple(new))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuronmigrate.parity.measures import logits, measure, prefix, ulps
@@ -22,6 +22,7 @@ def _tensor(values: list[float], dtype: str) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64).to(DTYPES[dtype])
 
 
+@settings(deadline=None)
 @given(st.lists(everything, min_size=1, max_size=20), dtypes)
 def test_a_tensor_is_within_any_tolerance_of_itself(values: list[float], dtype: str) -> None:
     tensor = _tensor(values, dtype)
@@ -30,6 +31,7 @@ def test_a_tensor_is_within_any_tolerance_of_itself(values: list[float], dtype: 
     assert found.max_abs == found.needed == found.ulp == found.nonfinite == 0
 
 
+@settings(deadline=None)
 @given(st.lists(numbers, min_size=1, max_size=20), dtypes, st.booleans())
 def test_one_unit_in_the_last_place_never_fails(values: list[float], dtype: str, up: bool) -> None:
     tensor = _tensor(values, dtype)
@@ -46,12 +48,14 @@ def test_one_unit_in_the_last_place_never_fails(values: list[float], dtype: str,
         assert found.ulp <= 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(everything, everything), min_size=1, max_size=20), dtypes, st.floats(0, 10))
 def test_either_side_may_come_first(pairs: list[tuple[float, float]], dtype: str, tolerance: float) -> None:
     a, b = _tensor([a for a, _ in pairs], dtype), _tensor([b for _, b in pairs], dtype)
     assert measure(a, b, dtype, tolerance)[1] == measure(b, a, dtype, tolerance)[1]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(everything, everything), min_size=1, max_size=20),
     dtypes,

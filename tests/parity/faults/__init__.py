@@ -463,8 +463,8 @@ FAULTS = (
     Change(
         "translate",
         "attention mask lost",
-        "model.generate(**inputs.to(model.device),",
-        "model.generate(inputs.to(model.device)['input_ids'], attention_mask=torch.ones_like(inputs['input_ids']),",
+        "    **inputs.to(model.device),\n",
+        "    inputs.to(model.device)['input_ids'],\n    attention_mask=torch.ones_like(inputs['input_ids']),\n",
     ),
     Change("translate", "in bfloat16", "dtype=torch.float32", "dtype=torch.bfloat16"),
     Change("classify", "labels turned round", "[row.index(max(row))]", "[row.index(min(row))]"),
@@ -584,7 +584,10 @@ VARIANTS = (
         'torch.einsum("bsh,bs->bh", hidden, mask[..., 0])',
     ),
     Change(
-        "translate", "greedy from the start", "num_beams=2, do_sample=False", "do_sample=False, num_beams=2"
+        "translate",
+        "arguments in another order",
+        "    num_beams=2,\n    do_sample=False,\n",
+        "    do_sample=False,\n    num_beams=2,\n",
     ),
     Change(
         "trainer",
@@ -626,5 +629,4 @@ VARIANTS = (
         "classify", "padded as needed", 'padding="max_length", max_length=16', "padding=True, max_length=16"
     ),
     Change("embed", "sum for the mean", " / mask.sum(1)", ""),
-    Change("embed", "padded further", "padding=True,", 'padding="max_length", max_length=12,'),
 )
