@@ -159,7 +159,9 @@ def decide(site: Site, use: Use) -> None:
             what = ", ".join(f"`{edits.short(arg.value if arg.keyword is None else arg)}`" for arg in extra)
             site.mark(use.call, use.name, f"the function that takes its place has no {what}", BY_HAND)
             return
-        renamed = [arg for arg in use.call.args if arg.star or arg not in bound.extra and arg is not background]
+        renamed = [
+            arg for arg in use.call.args if arg.star or (arg not in bound.extra and arg is not background)
+        ]
     if name == "finalize_checkpoint":
         _finalize(site, use)
         return
