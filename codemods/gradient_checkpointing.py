@@ -2,8 +2,8 @@
 
 The native function is `torch.utils.checkpoint.checkpoint`. It wants to be told `use_reentrant`, which was
 True unless something else was said, so that is written out. An assignment that put the old function in
-the place of torch's own goes. A name that gets the one or the other function by the version of torch is
-given torch's own in both branches.
+the place of torch's own goes. A name that one branch or another gives the old or the native function is
+given torch's own in both branches; where a branch imports it, or a third gives something else, it is marked.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ def decide(site: Site, use: Use) -> None:
     if call is None or use.method:
         todo = f"pass `functools.partial({NEW}, use_reentrant=True)`"
         site.mark(use.chain, use.name, "the function is passed on, not called", todo)
+        return
+    if use.twin and not (use.certain and use.alias):
+        why = "a branch imports it" if use.certain else "another function may be called here"
+        todo = f"call `{NEW}` where the old one was meant, with `use_reentrant=True`"
+        site.mark(call, use.name, why, todo)
         return
     group = site.group(use)
     args = list(call.args)

@@ -8,8 +8,8 @@ is loaded. The way workers took turns and `use_xser` go.
 The older `checkpointing.save(state, path)` becomes a save of `torch.distributed.checkpoint`, and the load
 of a model alone a helper that reads it.
 
-The files are others: that is a review. Marked are saves in the background, states of ZeRO-1 alone, and
-older loads of optimizers, of whole files, and for what else they gave back.
+The files are others, and a save in the background is written at once: that is a review. Marked are states
+of ZeRO-1 alone, and older loads of optimizers, of whole files, and for what else they gave back.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import libcst as cst
 
 from neuronmigrate import edits
 from neuronmigrate.codemod import Codemod
+from neuronmigrate.effects import forget, is_harmless
 from neuronmigrate.plan import Numerics
 from neuronmigrate.site import Group, Site, Use
 
@@ -30,7 +31,7 @@ PARAMETERS = {
     "load_checkpoint": ("path", "tag", "model", "optimizer", "scheduler", "num_workers", "strict"),
     "save_checkpoint": (
         *("checkpoint_dir_str", "tag", "model", "optimizer", "scheduler", "user_content", "num_workers"),
-        *("use_xser", "num_kept_ckpts"),
+        *("use_xser", "num_kept_ckpts", "async_save"),
     ),
 }
 """Of neuronx_distributed/trainer/checkpoint.py, as far as the new functions take them."""
@@ -45,6 +46,10 @@ LOADS = (
 STATES = "torch.distributed.checkpoint.state_dict"
 BY_HAND = "use `torch.distributed.checkpoint`"
 FORMAT = "it does not read what NxD saved: load such a checkpoint while NxD is installed, and save it anew"
+IN_BACKGROUND = (
+    "it is whole when the call returns, and no more written in the background: "
+    "`torch.distributed.checkpoint.async_save` does that where the process group has a part for the CPU"
+)
 FINISHED = '''\
 def {name}(path):
     """The tags below a folder whose checkpoint is whole, the newest last."""
@@ -141,8 +146,12 @@ def decide(site: Site, use: Use) -> None:
         site.mark(use.chain, use.name, "more than the function is meant", BY_HAND)
         return
     renamed = []
+    background = None
     if use.call is not None:
         bound = edits.arguments(use.call, PARAMETERS[name])
+        background = bound.by_name.get("async_save") if name == "save_checkpoint" else None
+        if background is not None and not is_harmless(background.value, site.name_of):
+            bound.extra.append(background)
         extra = [
             arg for arg in bound.extra if not arg.star and edits.code_of(arg.value) not in ("False", "None")
         ]
@@ -150,7 +159,9 @@ def decide(site: Site, use: Use) -> None:
             what = ", ".join(f"`{edits.short(arg.value if arg.keyword is None else arg)}`" for arg in extra)
             site.mark(use.call, use.name, f"the function that takes its place has no {what}", BY_HAND)
             return
-        renamed = [arg for arg in use.call.args if arg.star or arg not in bound.extra]
+        renamed = [
+            arg for arg in use.call.args if arg.star or (arg not in bound.extra and arg is not background)
+        ]
     if name == "finalize_checkpoint":
         _finalize(site, use)
         return
@@ -169,8 +180,13 @@ def decide(site: Site, use: Use) -> None:
     why = "a function with its parameters takes its place"
     if name == "has_checkpoint":
         group.fixed(use.whole, use.name, why)
-    else:
-        group.review(use.whole, use.name, why, FORMAT, numerics=Numerics.FORMAT)
+        return
+    todo = FORMAT
+    if background is not None:
+        forget(site, background.value)
+        if edits.code_of(background.value) != "False":
+            todo += f"; {IN_BACKGROUND}"
+    group.review(use.whole, use.name, why, todo, numerics=Numerics.FORMAT)
 
 
 def _finalize(site: Site, use: Use) -> None:

@@ -4,6 +4,7 @@ Each moved a tensor from one way of being spread over the tensor parallel proces
 gradient back. Functions of the same parameters say both ways as placements of a DTensor, which sends what
 has to be sent; plain tensors go in and come out. `parallel_cross_entropy` becomes a function that gathers
 the logits of the whole vocabulary: `loss_parallel()` would spare that, but needs the backward pass inside.
+So does `from_parallel_logits_to_logprobs`.
 
 Marked are groups of their own and the regions of experts.
 """
@@ -108,6 +109,16 @@ def {name}(logits, target, label_smoothing=0.0, ignore_index=-100):
     )
     return loss.view(target.shape)
 '''
+LOGPROBS = f"{LAYERS}.loss_functions.from_parallel_logits_to_logprobs"
+LOGPROBS_HELPER = '''\
+def {name}(logits, target, inference=True):
+    """The log probability of each next token; each process has the logits of a part of the vocabulary."""
+    parts = torch.distributed.tensor.Shard(logits.dim() - 1)
+    whole = torch.distributed.tensor.DTensor.from_local(logits, {mesh}, [parts], run_check=False)
+    logprobs = whole.full_tensor()[:, :-1].log_softmax(-1, dtype=torch.float32)
+    return logprobs.gather(-1, target[:, 1:].unsqueeze(-1)).squeeze(-1)
+'''
+LOGPROBS_TODO = "each process holds the logits of the whole vocabulary for a moment"
 LOSS_TODO = (
     "a target of -100 has no loss now, where it had one before; each process holds the logits of the whole "
     "vocabulary for a moment, which `loss_parallel()` around loss and backward pass would spare"
@@ -131,6 +142,13 @@ def decide_loss(site: Site, use: Use) -> None:
     """Put a function that gathers the logits in its place."""
     why = "a function gathers the logits, and takes the cross entropy of torch"
     _replace(site, use, "parallel_cross_entropy", LOSS, why, LOSS_TODO)
+
+
+@codemod.uses([LOGPROBS])
+def decide_logprobs(site: Site, use: Use) -> None:
+    """Put a function that gathers the logits in its place."""
+    why = "a function gathers the logits, and takes their log_softmax"
+    _replace(site, use, "from_parallel_logits_to_logprobs", LOGPROBS_HELPER, why, LOGPROBS_TODO)
 
 
 def _has_own_group(site: Site, use: Use) -> bool:

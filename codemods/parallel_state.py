@@ -4,7 +4,7 @@ The groups become a device mesh, whose dimensions `pp`, `dp` and `tp` count the 
 tensor parallelism varies fastest. It is kept in a variable `mesh`, of the function that makes it where
 nobody else asks, else of the module, and the questions become `mesh["tp"].size()`,
 `mesh["dp"].get_local_rank()` and `mesh["tp"].get_group()`. A file that only asks gets a variable that
-the file with the start has to set, which is a review.
+the file with the start has to set, which is a review. `rmsg(message)` puts the ranks of the mesh in front.
 
 Marked are context and expert parallelism, and groups as lists of ranks that no rewritten collective takes.
 """
@@ -19,6 +19,7 @@ from neuronmigrate.meshes import (
     GETTERS,
     IS_INITIALIZED,
     PARAMETERS,
+    RANKED_MESSAGE,
     STARTS,
     Where,
     dimension_of,
@@ -49,6 +50,17 @@ NEIGHBOUR = (
     "torch.distributed.get_global_rank({{part}}.get_group(), "
     "({{part}}.get_local_rank() {} 1) % {{part}}.size())"
 )
+
+MESSAGE = '''\
+def {name}(message, mesh):
+    """A message with the rank of the process, of all and in each kind of parallelism, in front."""
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    places = dict.fromkeys(["pp", "tp", "dp", "cp"], -1 if mesh is None else 0)
+    if mesh is not None:
+        places.update(zip(mesh.mesh_dim_names, mesh.get_coordinate()))
+    ranks = "_".join(f"{{kind}}{{place}}" for kind, place in places.items())
+    return f"[rank_{{rank}}_{{ranks}}] {{message}}"
+'''
 
 
 @codemod.uses(STARTS)
@@ -148,6 +160,21 @@ def decide_initialized(site: Site, use: Use) -> None:
     new = group.expression(f"{{mesh}} is {'' if negated else 'not '}None", mesh=name_of_mesh(site, group))
     group.replace(old, edits.parenthesized(new) if _binds(site, old) else new)
     _tell(site, group, use, "the variable is empty until the mesh is made")
+
+
+@codemod.uses([RANKED_MESSAGE])
+def decide_message(site: Site, use: Use) -> None:
+    """Put the ranks of the mesh in front of a message."""
+    mesh = mesh_of(site)
+    if use.call is None or use.method or len(use.call.args) != 1 or use.call.args[0].star or mesh.refused:
+        reason = mesh.refused or "the function is passed on, or what it is called with cannot be seen"
+        site.mark(use.whole, use.name, reason, "put `dist.get_rank()` in front of the message")
+        return
+    group = site.group(use)
+    helper = group.helper("with_ranks", MESSAGE)
+    args = [edits.positional(use.call.args[0]), cst.Arg(name_of_mesh(site, group))]
+    group.replace(use.call, edits.with_arguments(use.call.with_changes(func=helper), args))
+    _tell(site, group, use, "a helper puts the ranks of the mesh in front")
 
 
 def _binds(site: Site, node: cst.CSTNode) -> bool:

@@ -4,7 +4,8 @@ The configuration started the parallel state, which becomes a device mesh, and h
 themselves. `initialize_parallel_model` built a model, moved it and repeated activations: the model is built
 by its own function, moved, and given to `apply_activation_checkpointing`. `initialize_parallel_optimizer`
 averaged gradients and clipped them to 1.0 in each step unless told otherwise: the plain optimizer gets a
-hook that does. ZeRO-1 saved memory alone, so that the plain optimizer computes the same.
+hook that does. ZeRO-1 saved memory alone, so that the plain optimizer computes the same. Without pipelines
+`model.run_train(...)` was the forward and the backward pass, which are written out.
 
 All of it is rewritten together, or marked: with pipelines, experts, context parallelism, LoRA or padding,
 and where the configuration goes somewhere else.
@@ -39,8 +40,10 @@ CHECKPOINTING = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.app
 BY_HAND = "make a device mesh, shard the model by a plan, and average and clip the gradients before each step"
 OF_MODELS = frozenset({"local_module", "original_module"})
 """Methods of the old model that gave the model itself."""
-PIPELINED = frozenset({"local_named_parameters", "local_parameters", "run_eval", "run_train"})
+PIPELINED = frozenset({"local_named_parameters", "local_parameters", "run_eval"})
 """Methods of the old model that pipelines need."""
+TRAINS = "run_train"
+"""The forward and the backward pass in one (`NxDModel.run_train` in neuronx_distributed/trainer/model.py)."""
 
 
 @codemod.uses(CONFIGS)
@@ -97,10 +100,24 @@ def _refusal(site: Site, use: Use) -> str:
         return "what is given with the configuration cannot be seen from here"
     if _line(site, call) is None:
         return "what is made by the configuration is not assigned in a statement of its own"
-    for name in _attributes(site, call):
+    for name, attributes in _attributes(site, call).items():
         if name in PIPELINED:
             return f"`{name}` is a method of the old model, for pipelines"
+        if name == TRAINS and not all(_passes(site, each) for each in attributes):
+            return f"`{name}`, which runs the backward pass as well, is not called in a statement of its own"
     return ""
+
+
+def _passes(site: Site, attribute: cst.Attribute) -> tuple[cst.Call, cst.Name | None] | None:
+    """A call of `run_train` that is a statement of its own, and the name that its loss gets."""
+    call = site.parent(attribute)
+    if not isinstance(call, cst.Call) or call.func is not attribute:
+        return None
+    if site.alone(call) is not None:
+        return call, None
+    if _line(site, call) is None or not isinstance(target := _target(site, call), cst.Name):
+        return None
+    return call, target
 
 
 def _line(site: Site, call: cst.Call) -> cst.SimpleStatementLine | None:
@@ -136,6 +153,8 @@ def _model(site: Site, group: Group, use: Use, config: edits.Arguments) -> None:
             called = site.parent(attribute)
             if isinstance(called, cst.Call) and called.func is attribute and not called.args:
                 group.replace(called, attribute.value)
+    for attribute in _attributes(site, call).get(TRAINS, ()):
+        _train(site, group, attribute)
     chosen = config.value("activation_checkpoint_config")
     line = _line(site, call)
     assert line is not None
@@ -166,6 +185,21 @@ def _model(site: Site, group: Group, use: Use, config: edits.Arguments) -> None:
         group.review(call, use.name, why, "; ".join(todo))
     else:
         group.fixed(call, use.name, why)
+
+
+def _train(site: Site, group: Group, attribute: cst.Attribute) -> None:
+    """Run the two passes one after the other."""
+    passes = _passes(site, attribute)
+    assert passes is not None
+    call, loss = passes
+    forward = call.with_changes(func=attribute.value)
+    if loss is None:
+        group.replace(call, edits.expression("{forward}.backward()", forward=forward))
+        return
+    line = _line(site, call)
+    assert line is not None
+    group.replace(call, forward)
+    group.insert(line, group.statements("{loss}.backward()\n", loss=cst.Name(loss.value)), before=False)
 
 
 def _predicate(chosen: cst.BaseExpression, number: int) -> tuple[str, dict[str, cst.BaseExpression]]:

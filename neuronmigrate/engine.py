@@ -342,18 +342,20 @@ class _File:
                 break
         twin = owners[claim].twins.get(claim, "") if claim in owners else ""
         others = sorted(resolved.names - {name, twin})
+        only_twin = not others and twin in resolved.names
         yield Use(
             node=node,
             chain=chain,
             name=name,
             claim=claim,
-            certain=resolved.certain,
+            certain=resolved.certain
+            or (only_twin and all(names.names_of_binding(each).certain for each in bindings)),
             binding=self._brought_by(bindings),
             alias=all(each.kind is Kind.ASSIGN for each in bindings),
             call=parent if isinstance(parent, cst.Call) and parent.func is chain else None,
             stored=stored,
             ambiguous=" or ".join(f"`{each}`" for each in [name, *others]) if others else "",
-            twin=not others and twin in resolved.names,
+            twin=only_twin,
         )
 
     def _brought_by(self, bindings: Sequence[Binding]) -> Binding:

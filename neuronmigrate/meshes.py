@@ -69,12 +69,15 @@ REPLICA_GROUPS = {
 }
 """What lists the groups of a dimension."""
 IS_INITIALIZED = f"{_STATE}.model_parallel_is_initialized"
+RANKED_MESSAGE = f"{_STATE}.rmsg"
+EARLY = frozenset({IS_INITIALIZED, RANKED_MESSAGE})
+"""What could be called before there were groups."""
 MAKERS = tuple(
     f"neuronx_distributed.{path}initialize_parallel_{what}"
     for path in ("", "trainer.")
     for what in ("model", "optimizer")
 )
-ASKS = frozenset({*GETTERS, *LAYERS, *MAKERS, IS_INITIALIZED})
+ASKS = frozenset({*GETTERS, *LAYERS, *MAKERS, *EARLY})
 """What needs the mesh, as well as everything below `REGIONS`."""
 REGIONS = (f"{_LAYERS}.mappings.", f"{_LAYERS}.loss_functions", f"{_LAYERS}.parallel_cross_entropy")
 MAKE = "torch.distributed.init_device_mesh"
@@ -170,7 +173,7 @@ def dimension_of(site: Site, group: Group, dimension: str) -> cst.BaseExpression
 def _needs_default(site: Site) -> bool:
     """Whether the variable has to hold something before the mesh is made."""
     found = mesh_of(site)
-    asked = any(use.claim == IS_INITIALIZED for use in site.uses)
+    asked = any(use.claim in EARLY for use in site.uses)
     return (
         found.where is Where.HANDED_OVER
         or shares_from(site) is not None
@@ -192,8 +195,9 @@ def _find(site: Site) -> Mesh:
     ]
     function = _function_of(site, start)
     inside = function is not None and all(function in site.ancestors(use.node) for use in needing)
-    asked = any(use.claim == IS_INITIALIZED for use in needing)
-    where = Where.LOCAL if inside and not asked else Where.MODULE
+    # A region becomes a function of the module, which reads the mesh of the module.
+    shared = any(use.claim in EARLY or use.claim.startswith(REGIONS) for use in needing)
+    where = Where.LOCAL if inside and not shared else Where.MODULE
     refused = _refusal_of_config(site, start) if start.claim in CONFIGS else _refusal(site, start)
     pipeline = any(GETTERS.get(use.claim, ("", ""))[0] == "pp" for use in needing)
     if not refused and start.claim in STARTS:

@@ -41,7 +41,7 @@ class Use:
     claim: str
     """The part of the name that a codemod answers for, such as `optimum.neuron.X`."""
     certain: bool
-    """False when something else may stand behind the name here as well."""
+    """False when something else, but its native twin, may stand behind the name here as well."""
     binding: Binding
     """The import or assignment that brought the name in."""
     call: cst.Call | None

@@ -850,9 +850,36 @@ MODULES: dict[str, str] = {
     "neuronx_distributed_inference.models": ROWS["20.04"],
     "neuronx_distributed_inference.models.config": ROWS["20.03"],
     "neuronx_distributed_inference.models.diffusers": "use the Diffusers pipeline of the same name",
+    "neuronx_distributed_inference.models.mllama.utils": "use the processor and the chat template of the "
+    "model in Transformers",
     "neuronx_distributed_inference.modules": "use the Transformers class of the same architecture",
+    "neuronx_distributed_inference.modules.attention": "use the Transformers class of the same architecture, "
+    "or `F.scaled_dot_product_attention` in a model of your own",
+    "neuronx_distributed_inference.modules.attention.utils": "use the function of Transformers for the same "
+    "architecture; weights keep their layout",
+    "neuronx_distributed_inference.modules.autobucketing": "drop buckets: each new shape compiles once",
+    "neuronx_distributed_inference.modules.checkpoint": "use `from_pretrained`, or safetensors for plain "
+    "state dicts",
+    "neuronx_distributed_inference.modules.custom_calls": "use `torch.nn.RMSNorm`, or the norm of the "
+    "Transformers class",
+    "neuronx_distributed_inference.modules.flashdecode": "drop it: a cache of Transformers is sharded by "
+    "heads alone",
+    "neuronx_distributed_inference.modules.generation": "use `model.generate(...)` with a GenerationConfig",
+    "neuronx_distributed_inference.modules.kvcache": "use a cache of Transformers, such as `StaticCache`",
+    "neuronx_distributed_inference.modules.lora_serving": "use PEFT",
+    "neuronx_distributed_inference.modules.moe": "use the mixture-of-experts classes of Transformers",
+    "neuronx_distributed_inference.modules.moe_v2": "use the mixture-of-experts classes of Transformers",
+    "neuronx_distributed_inference.modules.padding": "leave it out: torch takes sizes that differ",
+    "neuronx_distributed_inference.utils": "use torch and Transformers; no counterpart of this very name is "
+    "known",
+    "neuronx_distributed_inference.utils.constants": "use `AutoModelForCausalLM`, which knows the classes",
+    "neuronx_distributed_inference.utils.diffusers_adapter": "use the Diffusers pipeline itself",
+    "neuronx_distributed_inference.utils.distributed": "leave groups to a tensor-parallel plan; by hand, "
+    '`mesh["tp"].get_group()` of a device mesh',
     "neuronx_distributed_inference.utils.hf_adapter": ROWS["20.05"],
-    "neuronx_distributed_inference.utils": ROWS["20.06"],
+    "neuronx_distributed_inference.utils.random": "use `transformers.set_seed(...)`",
+    "neuronx_distributed_inference.utils.snapshot": "use `neuronmigrate parity record`, which keeps inputs "
+    "and outputs",
     "neuronx_distributed_training": ROWS["19.09"],
     "nemo_neuron": ROWS["19.09"],
     "transformers_neuronx": "use the Transformers class of the same architecture, or vLLM with the Neuron "
