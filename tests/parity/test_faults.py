@@ -33,6 +33,7 @@ SEARCHED = {("loop", "accumulation without a divisor"), ("ranks", "gradients sum
 """Searched for every day."""
 MISSED = {
     ("loop", "another epoch saved"): "of what is saved, the tensors are recorded, and the names of the rest",
+    ("translate", "source cut"): "an input of another shape is not judged, and the tokens come out the same",
     ("translate", "one beam for two"): "the tokens come out the same, and events tell of drawing only",
 }
 CORRECT = (*(Change(name, AS_MIGRATED, "", "") for name in BASES), *VARIANTS)

@@ -624,7 +624,6 @@ VARIANTS = (
         "        running += loss.item()\n",
     ),
     Change("pretrain", "data on the device", "held[:2, :3].to(device)", "held.to(device)[:2, :3]"),
-    Change("generate", "padded further", "padding=True,", 'padding="max_length", max_length=24,'),
     Change(
         "classify", "padded as needed", 'padding="max_length", max_length=16', "padding=True, max_length=16"
     ),
