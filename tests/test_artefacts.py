@@ -12,6 +12,7 @@ from neuronmigrate.artefacts import from_commands, from_script
 from neuronmigrate.config import Settings
 from neuronmigrate.plan import State
 from tests.test_project import collected, rewritten, write
+from tests.texts import on_one_line
 
 SERVE = """\
 from optimum.neuron import NeuronModelForSequenceClassification
@@ -151,7 +152,7 @@ def loaded(root: Path) -> tuple[str, State, str]:
         for each in report.findings
         if each.place.path == "serve.py" and each.found.endswith("from_pretrained")
     ]
-    return after.get("serve.py", ""), finding.state, finding.message
+    return on_one_line(after.get("serve.py", "")), finding.state, finding.message
 
 
 def test_a_folder_that_a_script_of_the_project_fills(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from neuronmigrate.config import Settings
 from neuronmigrate.engine import migrate
 from neuronmigrate.plan import Finding, State
 from neuronmigrate.project import Project
+from tests.texts import on_one_line
 
 EXPORTED = 'model = NeuronModelForCausalLM.from_pretrained("{name}", export=True, num_cores=1)'
 ASKED = """\
@@ -31,7 +32,7 @@ def rewritten(load: str, release: str, name: str = LLAMA, call: str = "") -> tup
     result = migrate("load.py", source.encode(), Project(given=release), Settings())
     assert result.after is not None and not result.problems
     about = [each for each in result.findings if each.found.endswith((".export", ".from_pretrained"))]
-    return result.after.decode(), about[-1]
+    return on_one_line(result.after.decode()), about[-1]
 
 
 @pytest.mark.parametrize(
