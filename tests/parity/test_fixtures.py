@@ -56,6 +56,7 @@ NO_OLD_SIDE = {
 """Old sides that cannot run on stand-ins here, and why."""
 NO_STAND_IN = {
     "optimizer_step/within": "neuronx_distributed",
+    "parallel_checkpoints/shards": "neuronx_distributed",
     "parallel_checkpoints/torchrun": "neuronx_distributed",
     "parallel_layers/pair_19": "neuronx_distributed",
     "parallel_layers/training": "neuronx_distributed",

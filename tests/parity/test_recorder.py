@@ -97,7 +97,7 @@ def test_recording_changes_nothing_and_is_the_same_each_time(trained: Recording,
 def test_a_script_that_fails(tmp_path: Path) -> None:
     found = _record("import torch\ntorch.manual_seed(0)\nraise KeyError('x')\n", tmp_path, code=1)
     assert not found.complete
-    assert found.first.error == "KeyError"
+    assert found.first.error == "KeyError: 'x'"
     done = subprocess.run(
         [sys.executable, "recorder.py", "--out", "out", "script.py"], cwd=tmp_path, capture_output=True
     )
