@@ -150,10 +150,18 @@ def is_undivided(method: cst.FunctionDef) -> bool:
 
 def divides(method: cst.FunctionDef) -> bool:
     """Whether a method divides by a number as it is written, or by that of the micro-batches."""
-    count = m.Attribute(attr=m.Name("gradient_accumulation_steps")) | m.Name("gradient_accumulation_steps")
-    number = m.Integer() | m.Float() | count
-    division = m.BinaryOperation(operator=m.Divide(), right=number)
-    return bool(m.findall(method.body, division | m.AugAssign(operator=m.DivideAssign(), value=number)))
+    for each in m.findall(method.body, m.BinaryOperation() | m.AugAssign()):
+        divisor: cst.BaseExpression | None = None
+        if isinstance(each, cst.BinaryOperation) and isinstance(each.operator, cst.Divide):
+            divisor = each.right
+        elif isinstance(each, cst.AugAssign) and isinstance(each.operator, cst.DivideAssign):
+            divisor = each.value
+        named = divisor.attr if isinstance(divisor, cst.Attribute) else divisor
+        if isinstance(divisor, cst.Integer | cst.Float):
+            return True
+        if isinstance(named, cst.Name) and named.value == "gradient_accumulation_steps":
+            return True
+    return False
 
 
 def leaves_loss(unit: Unit, training: Training) -> bool:
