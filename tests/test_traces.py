@@ -9,6 +9,7 @@ import pytest
 from neuronmigrate.artefacts import from_traces
 from neuronmigrate.plan import State
 from tests.test_project import rewritten, write
+from tests.texts import on_one_line
 
 COMPILE = """\
 import copy
@@ -79,12 +80,13 @@ def test_what_a_script_says(text: str, expected: tuple[str, str, bool] | None) -
 def test_a_model_is_built_where_it_is_served(tmp_path: Path) -> None:
     write(tmp_path, {"compile.py": COMPILE, "serve.py": SERVE})
     report, after = rewritten(tmp_path)
-    served = after["serve.py"]
+    served = on_one_line(after["serve.py"])
     assert (
         "AutoModelForSequenceClassification.from_pretrained('a/b', return_dict=False, dtype=torch.float32)"
         in served
     )
-    assert "Auto.from_pretrained(NAME, return_dict=False, dtype=torch.float32)" in after["compile.py"]
+    compiled = on_one_line(after["compile.py"])
+    assert "Auto.from_pretrained(NAME, return_dict=False, dtype=torch.float32)" in compiled
     assert "with_weights(" in served and 'model(torch.ones(1, 8).to("neuron"))' in served
     load = next(each for each in report.findings if each.found == "torch.jit.load")
     assert load.state is State.REVIEW
@@ -118,7 +120,7 @@ def test_two_scripts_that_save_different_models_under_one_name(tmp_path: Path) -
         {"one/compile.py": COMPILE, "two/compile.py": other, "one/serve.py": SERVE, "serve.py": SERVE},
     )
     report, after = rewritten(tmp_path)
-    assert "from_pretrained('a/b'" in after["one/serve.py"]
+    assert "from_pretrained('a/b'" in on_one_line(after["one/serve.py"])
     states = {each.place.path: each.state for each in report.findings if each.found == "torch.jit.load"}
     assert states == {"one/serve.py": State.REVIEW, "serve.py": State.MARKED}
 
