@@ -167,16 +167,17 @@ def _divide(unit: Unit, owner: cst.ClassDef) -> list[str]:
     method = losses.own_loss(owner)
     if method is None or not losses.is_undivided(method) or not _may_accumulate(unit):
         return []
-    undivided = not unit.before("0.4.2")
-    if undivided and unit.site.settings.exact:
-        return [f"{unit.release} summed the gradients of micro-batches, and so they are still"]
     if _has(owner, _SCALED):
         return []
+    undivided = not unit.before("0.4.2")
+    summed = undivided and unit.site.settings.exact
     # A class that made up for the sum would divide twice.
-    own = undivided and losses.divides(method)
+    own = summed or (undivided and losses.divides(method))
     first = next(each for each in owner.body.body if not _is_text(each))
     assert isinstance(first, Statement)  # there is the method at least
     unit.group.insert(first, unit.group.statements(f"{_SCALED} = {own}\n"))
+    if summed:
+        return [f"`{_SCALED} = True` keeps the gradients of micro-batches summed, as {unit.release} did"]
     if own:
         return [
             f"`{_SCALED} = True` leaves this loss as it is, which is divided here as {unit.release} did not"
