@@ -123,6 +123,7 @@ if __name__ == "__main__":
 """
 
 TRACED = """\
+import functools
 import json
 import torch
 import torch_neuronx
@@ -148,6 +149,10 @@ out["refused"] = [refused(again, torch.randn(3, 4)), refused(again, example.doub
 more = torch.randn(5, 4)
 torch_neuronx.dynamic_batch(again)
 out["dynamic"] = torch.allclose(again(more), model(more))
+traced.save("itself.pt")
+out["itself"] = torch.equal(torch.jit.load("itself.pt")(example), model(example))
+doubled = torch_neuronx.trace(functools.partial(torch.mul, other=2.0), example)
+out["partial"] = torch.equal(doubled(example), example * 2)
 parallel = torch_neuronx.DataParallel(traced, device_ids=[0, 1])
 out["parallel"] = torch.allclose(parallel(more), model(more))
 print(json.dumps(out))
@@ -244,6 +249,8 @@ def test_traced_modules_keep_their_shapes_in_a_file(tmp_path: Path) -> None:
         "gradient": False,
         "refused": [True, True],
         "dynamic": True,
+        "itself": True,
+        "partial": True,
         "parallel": True,
     }
     assert "torch_neuronx.trace: without effect here: compiler_args" in done.stderr

@@ -128,8 +128,19 @@ def trace(
         current().note(f"torch_neuronx.trace: without effect here: {', '.join(sorted(options))}")
     with torch.no_grad():
         make: Callable[..., torch.jit.ScriptModule] = torch.jit.trace
-        graph = make(func, examples, strict=False, check_trace=False)
+        graph = make(_named(func), examples, strict=False, check_trace=False)
     return TracedModule(graph, [(tuple(each.shape), str(each.dtype)) for each in examples])
+
+
+def _named(func: Callable[..., Nested]) -> Callable[..., Nested]:
+    """The callable, or for a partial and the like, which torch.jit cannot name, a function that calls it."""
+    if isinstance(func, torch.nn.Module) or hasattr(func, "__name__"):
+        return func
+
+    def function(*inputs: torch.Tensor) -> Nested:
+        return func(*inputs)
+
+    return function
 
 
 @functools.lru_cache(maxsize=1)
