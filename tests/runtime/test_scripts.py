@@ -279,6 +279,7 @@ TRAINING = {
 ELSEWHERE = {
     "pair_25": "tests/test_pairs.py runs it on two processes",
     "sft_lora": "tests/test_scripts.py runs it",
+    "traced_embedder": "tests/test_scripts.py runs its two scripts",
     "train_language_model": "tests/test_training_scripts.py runs it as its launcher does",
 }
 

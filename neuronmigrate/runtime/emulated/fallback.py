@@ -229,11 +229,6 @@ def _in_place(op: OpOverload) -> Kernel:
     return kernel
 
 
-_CONTIGUOUS = frozenset({"aten::native_group_norm"})
-"""Operations that a compiled graph may give other strides than it foresaw: the convolution of the CPU
-gives channels last for some weights, and `contiguous()` between the two went when the graph was made."""
-
-
 def _general(op: OpOverload) -> Kernel:
     """For all other operations: lists of tensors, `out=`, a device, several results."""
     run = op._op
@@ -245,13 +240,10 @@ def _general(op: OpOverload) -> Kernel:
     written_by_name = {argument.name for argument in arguments if argument.is_write}
     writes = bool(written_at)
     resizes = any(argument.is_write and argument.kwarg_only for argument in arguments)
-    contiguous = op._schema.name in _CONTIGUOUS
 
     def kernel(*args: object, **kwargs: object) -> object:
         seen = Seen(enter, resizable=resizes)
         given = [seen.enter(value) for value in args]
-        if contiguous:
-            given = [value.contiguous() if isinstance(value, Tensor) else value for value in given]
         named = {name: seen.enter(value) for name, value in kwargs.items()}
         if seen.pairs and not mixed_allowed:
             written = [args[at] for at in written_at if at < len(args)]
