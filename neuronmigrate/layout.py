@@ -52,15 +52,16 @@ class _Fitter(cst.CSTTransformer):
             self.depth += 1
         return not (self.known(node) or isinstance(node, (cst.BaseExpression, cst.BaseSmallStatement)))
 
-    # LibCST's own signature ties the result to the type of the node.
-    def on_leave(  # type: ignore[override]
-        self, original_node: cst.CSTNode, updated_node: cst.CSTNode
-    ) -> cst.CSTNode:
-        if isinstance(original_node, cst.IndentedBlock):
-            self.depth -= 1
-        if isinstance(updated_node, cst.SimpleStatementLine) and not self.known(original_node):
-            return self._fitted(updated_node, self.depth)
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        self.depth -= 1
         return updated_node
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        return updated_node if self.known(original_node) else self._fitted(updated_node, self.depth)
 
     def _fitted(self, line: cst.SimpleStatementLine, depth: int) -> cst.SimpleStatementLine:
         """The line with the arguments of its longest call one a line, where it is too long.
